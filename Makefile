@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: MIT
+# The front door. Each target first sees to what it needs (tools/deps), then works in build/<variant> (tools/test).
+
+PREFIX ?= /usr/local
+C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cpp')
+
+.PHONY: build demo test test-all bench install clean format help
+
+build: ## compile the libraries, the tests and the examples (the default)
+	@tools/deps base
+	@tools/test --setup release
+	@ninja -C build/release
+
+demo: ## one overloaded P, and the others stealing from it: examples/imbalance
+	@tools/deps base
+	@tools/test --setup release
+	@ninja --quiet -C build/release examples/imbalance
+	@build/release/examples/imbalance
+
+test: ## every test, with one compiler: the quick tier
+	@tools/deps test
+	@tools/test release
+
+test-all: ## the same with gcc and clang, debug, hostile, LTO, sanitizers, valgrind, aarch64
+	@tools/deps all
+	@tools/test all
+
+bench: ## every benchmark
+	@tools/deps bench
+	@tools/test --setup release
+	@meson test -C build/release --benchmark --verbose
+
+install: ## into PREFIX (/usr/local), below DESTDIR if that is set
+	@tools/deps base
+	@test -e build/install/build.ninja || meson setup build/install -Dtests=false -Dexamples=false -Dbench=false
+	@meson configure build/install -Dprefix=$(PREFIX)
+	@meson install -C build/install
+
+clean: ## remove build/
+	rm -rf build
+
+format: ## lay out every C file by .clang-format
+	@tools/deps format
+	@clang-format -i $(C_FILES)
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12

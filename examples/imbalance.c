@@ -1,0 +1,2 @@
+#include <magpie.h>
+int main(void){return 0;}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT */
+/* magpie.h: goroutines for C. The whole public API, one header.
+ *
+ * Five rules hold everywhere:
+ * 1. Errors are returned, never left in errno: 0 or a non-negative result is success, a negative errno is failure.
+ * 2. Every call that can block takes an absolute deadline as its last argument, in nanoseconds on the monotonic clock.
+ *    MAG_FOREVER never arrives; MAG_TRY has always passed: try once. A deadline that passes gives -ETIMEDOUT.
+ * 3. A negative result means that nothing happened.
+ * 4. Synchronisation objects are caller-allocated and all-zero is valid. Once a wait has returned, no waker touches
+ *    the object again: its memory may go at once.
+ * 5. Each function has a Context line: from where it may be called, and whether it may switch. After a call that may
+ *    switch, errno and thread-locals are whatever the thread it woke up on has. Nothing here is for signal handlers.
+ */
+#ifndef MAGPIE_H
+#define MAGPIE_H
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MAG_VERSION_MAJOR 0
+#define MAG_VERSION_MINOR 1
+#define MAG_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define MAG_API __attribute__((visibility("default")))
+#define MAG_NORETURN __attribute__((noreturn))
+#define MAG_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#else
+#error "magpie needs gcc or clang"
+#endif
+
+/* errno, safe in goroutines. glibc declares the address of errno const, so a compiler may keep it across a call that
+ * moves the goroutine to another thread. Define MAG_KEEP_ERRNO to leave errno alone.
+ * Context: anywhere. Never switches. */
+MAG_API int *mag_errno(void);
+#ifndef MAG_KEEP_ERRNO
+#undef errno
+#define errno (*mag_errno())
+#endif
+
+/* ---- Time ---- */
+
+typedef int64_t mag_time; /* nanoseconds on the monotonic clock */
+
+#define MAG_FOREVER INT64_MAX
+#define MAG_TRY 0
+#define MAG_US 1000LL
+#define MAG_MS 1000000LL
+#define MAG_S 1000000000LL
+
+/* The monotonic clock. Context: anywhere. Never switches. */
+MAG_API mag_time mag_now(void);
+/* now + ns, saturating at MAG_FOREVER and at 1. Context: anywhere. Never switches. */
+MAG_API mag_time mag_in(int64_t ns);
+
+/* ---- Run ---- */
+
+typedef void (*mag_fn)(void *arg);
+
+typedef struct mag_config {
+    int procs;         /* 0: as many as the affinity mask and the cgroup quota allow */
+    int max_threads;   /* 0: 10000 */
+    size_t stack_size; /* 0: 256 KiB usable */
+    int steal_min;     /* 0: 1. Smallest queue worth stealing from */
+    int64_t slice;     /* 0: 10 ms. Time after which a computing goroutine's P may be retaken; < 0: never */
+    int64_t exit_wait; /* 0: 1 s. How long mag_run waits for goroutines stuck in foreign code */
+    uintptr_t reserved[10];
+} mag_config; /* all-zero: the defaults */
+
+/* Starts the runtime, runs main(arg) as the first goroutine, stops the runtime when it returns. Goroutines that have
+ * not finished are discarded; locks they hold stay held.
+ * Returns 0; -EBUSY: a runtime is running; -EINVAL: a NULL main, a bad config or environment; -ENOMEM, -EAGAIN: no
+ * memory or threads; -EDEADLK: every goroutine waited for something that could never come (a dump is on stderr);
+ * -ETIMEDOUT: a goroutine was still in foreign code exit_wait later and keeps its thread and stack until its next
+ * magpie call. In every case but -EBUSY the runtime is off afterwards.
+ * Context: a thread outside the runtime. Blocks the thread. */
+MAG_API int mag_run(mag_fn main, void *arg);
+MAG_API int mag_run_with(const mag_config *cfg, mag_fn main, void *arg);
+
+/* The runtime beside the program's own threads. Returns as mag_run; when it returns 0, mag_go works.
+ * Context: a thread outside the runtime. */
+MAG_API int mag_start(const mag_config *cfg);
+/* Stops what mag_start started: goroutines that have not finished are discarded. Goroutines still in foreign code at the
+ * deadline give -ETIMEDOUT, as with mag_run; -EPERM: not started by mag_start, or called from a goroutine.
+ * Context: a thread outside the runtime. Blocks the thread. */
+MAG_API int mag_stop(mag_time deadline);
+
+/* The number of Ps, 0 while no runtime runs. Context: anywhere. Never switches. */
+MAG_API int mag_procs(void);
+
+/* ---- Goroutines ---- */
+
+/* Starts fn(arg) as a goroutine. On any error fn never runs and arg stays the caller's: -EINVAL: fn is NULL; -ENOMEM;
+ * -EPERM: no runtime; -ESHUTDOWN: it is stopping.
+ * Context: goroutine or any thread. Never switches. */
+MAG_API int mag_go(mag_fn fn, void *arg);
+/* The same, and fn gets its own copy of size bytes, 16-aligned: up to 64 without any allocation; more than a quarter of
+ * the stack: -E2BIG. Context: goroutine or any thread. Never switches. */
+MAG_API int mag_go_copy(mag_fn fn, const void *arg, size_t size);
+
+typedef struct mag_group mag_group;
+
+typedef struct mag_go_config {
+    const char *name;  /* NULL: none. Copied, at most 31 bytes of it */
+    size_t stack_size; /* 0: the runtime's. Rounded up to a power of two, at least 16 KiB */
+    mag_group *group;  /* NULL: none. Groups are not there yet: anything else is -EINVAL */
+    size_t copy;       /* size of *arg to copy, 0: pass the pointer */
+    uintptr_t reserved[4];
+} mag_go_config;
+
+/* mag_go with a name, a stack size, a copy. Context: goroutine or any thread. Never switches. */
+MAG_API int mag_go_with(const mag_go_config *cfg, mag_fn fn, void *arg);
+
+/* MAG_GO(fn, type, ...): mag_go_copy of a type initialised with the rest. */
+#ifdef __cplusplus
+} /* extern "C" */
+template <typename T>
+static inline int mag_go_copy_of(mag_fn fn, const T &value)
+{
+    return mag_go_copy(fn, &value, sizeof value);
+}
+#define MAG_GO(fn, type, ...) mag_go_copy_of<type>((fn), type{__VA_ARGS__})
+extern "C" {
+#else
+#define MAG_GO(fn, type, ...) mag_go_copy((fn), &(type){__VA_ARGS__}, sizeof(type))
+#endif
+
+/* Lets the others run. Context: goroutine. May switch. */
+MAG_API void mag_yield(void);
+/* Ends the goroutine. In the first one of mag_run it is a return. Context: goroutine. Does not return. */
+MAG_API MAG_NORETURN void mag_exit(void);
+/* Unique in the process, 0 outside a goroutine. Context: anywhere. Never switches. */
+MAG_API uint64_t mag_id(void);
+/* Names the goroutine for dumps and traces; copied, at most 31 bytes; NULL removes it.
+ * Context: goroutine. Never switches. */
+MAG_API void mag_set_name(const char *name);
+
+/* Yields if somebody wants the P: for loops that compute for long. A load and a branch otherwise.
+ * Context: goroutine. May switch. */
+MAG_API extern uint32_t mag_checkpoint_word; /* read by mag_checkpoint only */
+MAG_API void mag_checkpoint_slow(void);
+static inline void mag_checkpoint(void)
+{
+    if (MAG_UNLIKELY(__atomic_load_n(&mag_checkpoint_word, __ATOMIC_RELAXED) != 0))
+        mag_checkpoint_slow();
+}
+
+/* ---- Synchronisation ---- */
+
+/* A wait group: a count that goroutines wait for to become zero. Reusable. */
+typedef struct mag_wg {
+    uint64_t state;
+} mag_wg;
+
+/* Adds n, which may be negative. Below zero aborts. Context: goroutine or any thread. Never switches. */
+MAG_API void mag_wg_add(mag_wg *wg, int n);
+/* mag_wg_add(wg, -1). Context: goroutine or any thread. Never switches. */
+MAG_API void mag_wg_done(mag_wg *wg);
+/* Waits until the count is zero: 0; -ETIMEDOUT; -ESHUTDOWN in a thread outside the runtime when it stops meanwhile.
+ * A goroutine's deadline is MAG_TRY or MAG_FOREVER so far; another one gives -ENOSYS.
+ * Context: goroutine or any thread. May switch; with MAG_TRY it never does. */
+MAG_API int mag_wg_wait(mag_wg *wg, mag_time deadline);
+
+/* ---- Look ---- */
+
+typedef struct mag_stats {
+    /* counters */
+    uint64_t spawned, finished, switches, steals, stolen, failed_steals, spills, global_gets, parks, wakes;
+    uint64_t retakes_blocked, retakes_computing, polls, timers;
+    /* gauges */
+    uint64_t goroutines, runnable, threads, idle_threads, queue;
+    uint64_t reserved[13];
+} mag_stats;
+
+/* Fills *total and the first n of per_p (either may be NULL); returns the number of Ps, 0 while no runtime runs.
+ * Counters are read while the program runs: each is exact, together they are not a snapshot.
+ * Context: anywhere. Never switches. */
+MAG_API int mag_stats_read(mag_stats *total, mag_stats *per_p, size_t n);
+/* Writes every goroutine to fd: id, name, state, wait reason, how long, where created. 0 or a negative errno.
+ * Context: anywhere. Never switches. */
+MAG_API int mag_dump(int fd);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

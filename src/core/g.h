@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* g.h: the goroutine's descriptor, and where descriptors come from.
+ *
+ * What        192 bytes in slabs of 2 MiB. A slab is aligned to its size, so a descriptor finds its slab by masking.
+ * Invariants  a descriptor is in exactly one place: running on an M, in a queue, parked, or in a free list
+ *             state == G_FREE <=> it is in a free list or has never been used
+ *             stack == NULL until the first run: a goroutine that has not started costs 192 bytes and nothing else
+ * Who         an owner (the thread that took it off a queue, or runs it) writes plain fields; what mag_dump and schedtrace
+ *             read while the program runs is atomic, relaxed.
+ * Lists       a magazine is a chain of up to MAGAZINE free descriptors. A P has two, so that a goroutine that ends and
+ *             one that starts cost no shared cache line; full ones go to the heap and come back from it whole.
+ */
+#ifndef MAG_CORE_G_H
+#define MAG_CORE_G_H
+
+#include "magpie.h"
+#include "base/atomic.h"
+#include "os/lock.h"
+
+#define G_ARGS 64 /* bytes of arguments inside the descriptor */
+#define G_NAME 32 /* with the terminating zero */
+
+enum g_state { G_FREE, G_RUNNABLE, G_RUNNING, G_WAITING };
+
+enum g_flag {
+    G_MAIN = 1u << 0,  /* its end is the end of mag_run */
+    G_STARTED = 1u << 1,
+};
+
+/* Why a goroutine waits, for the dump. The index of a word in mag__g_reason_name. */
+enum g_reason { WAIT_NONE, WAIT_WG, WAIT_MAX };
+
+struct m;
+struct g;
+
+/* Runs on the next stack, when `prev` is off its own: the only place where prev may be made visible to others. */
+typedef void (*g_after)(struct m *m, struct g *prev);
+
+struct g {
+    /* touched at every switch */
+    void *sp;         /* where it stopped; the switch knows this to be at offset 0 */
+    union {
+        struct g *next;  /* in a queue or a free list */
+        void *after_arg; /* between leaving its stack and its after-step */
+    };
+    mag_fn fn;
+    union {
+        void *arg;       /* before the first run */
+        a64 since;       /* from then on: when it last began to wait, on rt.clock */
+    };
+    char *stack;      /* the top of its stack, NULL before the first run */
+    g_after after;
+    a64 id;
+    a32 state;        /* enum g_state | enum g_reason << 8 */
+    uint16_t flags;   /* enum g_flag */
+    uint16_t stack_class;
+    /* the copy of mag_go_copy */
+    _Alignas(16) char args[G_ARGS];
+    /* rarely touched */
+    a64 name[G_NAME / 8];
+    void *created;    /* the caller of mag_go */
+    void *ext;        /* what only some goroutines have; in the heap: the next magazine */
+    void *spare[2];
+#ifdef MAG_TSAN
+    void *fiber;
+#endif
+#ifdef MAG_ASAN
+    void *fake_stack;
+#endif
+};
+
+#if !defined(MAG_TSAN) && !defined(MAG_ASAN)
+_Static_assert(sizeof(struct g) <= 192, "a goroutine before its first run is 192 bytes");
+#endif
+_Static_assert(offsetof(struct g, sp) == 0, "switch_*.S");
+
+static inline enum g_state g_state(const struct g *g) { return at_32_load_rlx(&g->state) & 0xff; }
+static inline void g_set_state(struct g *g, enum g_state s) { at_32_store_rlx(&g->state, s); }
+static inline void g_set_waiting(struct g *g, enum g_reason why)
+{
+    at_32_store_rlx(&g->state, G_WAITING | (uint32_t)why << 8);
+}
+
+extern const char *const mag__g_reason_name[WAIT_MAX];
+
+void mag__g_set_name(struct g *g, const char *name);
+void mag__g_get_name(const struct g *g, char out[G_NAME]);
+
+/* ---- descriptors ---- */
+
+#define MAGAZINE 64
+#define G_SLAB (2u << 20)
+
+struct g_slab;
+
+/* One per runtime. */
+struct g_heap {
+    struct lock lock;
+    struct g *full;         /* magazines, chained through `ext` of their first descriptor; lock */
+    uint32_t nfull;         /* lock */
+    uint32_t low;           /* fewest magazines since the last trim; lock */
+    struct g *part;         /* single ones, fewer than MAGAZINE; lock */
+    uint32_t npart;         /* lock */
+    char *bump, *bump_end;  /* never-used descriptors of the newest slab; lock */
+    aptr slabs;             /* struct g_slab, newest first; grows at the front, read by anyone */
+    struct g_slab *spare;   /* slabs whose memory was given back; lock */
+};
+
+/* One per P, owner only. */
+struct g_cache {
+    struct g *one, *two;    /* two is empty or full */
+    uint32_t none;          /* length of one */
+};
+
+void mag__g_heap_init(struct g_heap *h);
+void mag__g_heap_fini(struct g_heap *h);
+/* A free descriptor: id, state, name, flags and ext are clear. NULL: out of memory. */
+struct g *mag__g_refill(struct g_heap *h, struct g_cache *c);
+void mag__g_flush(struct g_heap *h, struct g_cache *c);
+void mag__g_cache_drain(struct g_heap *h, struct g_cache *c);
+/* For threads without a P. */
+struct g *mag__g_new_any(struct g_heap *h);
+void mag__g_free_any(struct g_heap *h, struct g *g);
+/* Gives the memory of wholly free slabs back to the system. Returns how many slabs. */
+unsigned mag__g_heap_trim(struct g_heap *h);
+/* Calls fn for every descriptor that is not free. Stops nobody: what fn sees may change while it looks. */
+void mag__g_each(struct g_heap *h, void (*fn)(struct g *g, void *arg), void *arg);
+
+static inline struct g *mag__g_new_owner(struct g_heap *h, struct g_cache *c)
+{
+    struct g *g = c->one;
+    if (unlikely(g == NULL))
+        return mag__g_refill(h, c);
+    c->one = g->next;
+    c->none--;
+    return g;
+}
+
+static inline void mag__g_free_owner(struct g_heap *h, struct g_cache *c, struct g *g)
+{
+    g_set_state(g, G_FREE);
+    if (unlikely(c->none == MAGAZINE))
+        mag__g_flush(h, c);
+    g->next = c->one;
+    c->one = g;
+    c->none++;
+}
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+#include "core/parker.h"
+#include "os/os.h"
+
+#include <errno.h>
+
+enum { EMPTY, TOKEN, ASLEEP };
+
+/* Takes the token if it is there; otherwise says that the thread is about to sleep. */
+static bool take_or_announce(struct parker *k)
+{
+    uint32_t seen = EMPTY;
+    if (at_32_cas_rlx(&k->word, &seen, ASLEEP))
+        return false;
+    at_32_xchg_acq(&k->word, EMPTY); /* PK1 */
+    return true;
+}
+
+int mag__parker_park(struct parker *k, int64_t deadline)
+{
+    if (take_or_announce(k))
+        return 0;
+    for (;;) {
+        int r = mag__os_futex_wait(&k->word, ASLEEP, deadline);
+        uint32_t seen = TOKEN;
+        if (at_32_cas_acq(&k->word, &seen, EMPTY)) /* PK1 */
+            return 0;
+        if (r == -ETIMEDOUT) {
+            seen = ASLEEP; /* the token may come right now: then it is ours */
+            if (at_32_cas_rlx(&k->word, &seen, EMPTY))
+                return -ETIMEDOUT;
+            at_32_xchg_acq(&k->word, EMPTY); /* PK1 */
+            return 0;
+        }
+    }
+}
+
+bool mag__parker_unpark(struct parker *k)
+{
+    if (at_32_xchg_rel(&k->word, TOKEN) != ASLEEP) /* PK1 */
+        return false;
+    mag__os_futex_wake(&k->word, 1);
+    return true;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/* runq.c: the run queue of one P. One producer, the owner; many thieves.
+ *
+ * What        a ring of RUNQ_SIZE slots between two free-running 32-bit indices, and in front of it runnext, the one G
+ *             that should run before the rest because what it needs is still in the cache.
+ * Invariants  0 <= tail - head <= RUNQ_SIZE; slots [head, tail) hold Gs that nobody else holds
+ *             tail is written by the owner alone; head only grows, by cas, and whoever moves it owns what it passed
+ *             head_seen <= head, both free-running
+ * Who         *_owner: the M that holds the P. steal (as the owner of `to`), next_steal, length, is_empty: anyone.
+ * Ordering    RQ1  tail release (put) -> tail acquire (steal): without this a thief could take a slot that it sees unwritten.
+ *             RQ2  head cas release (steal, get, spill) -> head acquire (put, steal): without this a slot could be filled
+ *                  anew while the thief that passed it is still reading it, and one G would run twice.
+ *             RQ3  next xchg release (next_swap) -> next cas acquire (next_steal): without this a thief could run a G whose
+ *                  fn and arg it sees unwritten.
+ *             RQ4  tail, next, tail in this order (is_empty): acquire loads, paired with the release of tail (RQ1) and of
+ *                  next; without this the second tail could be read before next, and a G kicked from next into the ring
+ *                  between the two would be seen in neither.
+ * Rejected    a growable Chase-Lev deque: the owner pops LIFO, which starves old Gs, and every take
+ *             needs a fence.
+ *             Stealing at the tail: a second cas on every put.
+ *             Plain slots, as in Go: in C a thief whose cas fails has read them in a race: undefined behaviour.
+ *             Reading head on every put: it is the line that thieves write; head_seen is enough until the ring looks full.
+ * See         tests/runq.c, tests/model/runq.c, bench/micro/runq.c
+ */
+#include "core/runq.h"
+#include "base/panic.h"
+
+#define MASK (RUNQ_SIZE - 1)
+
+void mag__runq_init(struct runq *q, uint32_t start)
+{
+    at_32_store_rlx(&q->head, start);
+    at_32_store_rlx(&q->tail, start);
+    q->head_seen = start;
+    at_ptr_store_rlx(&q->next, NULL);
+}
+
+bool mag__runq_put_owner(struct runq *q, struct g *g)
+{
+    uint32_t t = at_32_load_rlx(&q->tail);
+    if (unlikely(t - q->head_seen >= RUNQ_SIZE)) { /* a steal may have moved tail by many */
+        q->head_seen = at_32_load_acq(&q->head); /* RQ2 */
+        if (t - q->head_seen == RUNQ_SIZE)
+            return false;
+    }
+    at_ptr_store_rlx(&q->slot[t & MASK], g);
+    at_32_store_rel(&q->tail, t + 1); /* RQ1 RQ4 */
+    return true;
+}
+
+struct g *mag__runq_get_owner(struct runq *q)
+{
+    uint32_t t = at_32_load_rlx(&q->tail);
+    uint32_t h = at_32_load_rlx(&q->head);
+    while (t != h) {
+        struct g *g = at_ptr_load_rlx(&q->slot[h & MASK]);
+        if (likely(at_32_cas_rel(&q->head, &h, h + 1))) /* RQ2 */
+            return g;
+    }
+    return NULL;
+}
+
+struct g_list mag__runq_spill_owner(struct runq *q, struct g *g)
+{
+    struct g_list list = {0};
+    uint32_t h = at_32_load_rlx(&q->head);
+    uint32_t n = (at_32_load_rlx(&q->tail) - h) / 2;
+    if (n != RUNQ_SIZE / 2)
+        return list;
+    struct g *batch[RUNQ_SIZE / 2];
+    for (uint32_t i = 0; i < n; i++)
+        batch[i] = at_ptr_load_rlx(&q->slot[(h + i) & MASK]);
+    if (!at_32_cas_rel(&q->head, &h, h + n)) /* RQ2 */
+        return list;
+    for (uint32_t i = 0; i + 1 < n; i++)
+        batch[i]->next = batch[i + 1];
+    batch[n - 1]->next = g;
+    g->next = NULL;
+    return (struct g_list){.first = batch[0], .last = g, .n = n + 1};
+}
+
+struct g_list mag__runq_drain_owner(struct runq *q)
+{
+    struct g_list list = {0};
+    struct g *g;
+    while ((g = mag__runq_next_take_owner(q)) != NULL || (g = mag__runq_get_owner(q)) != NULL) {
+        g->next = NULL;
+        if (list.last == NULL)
+            list.first = g;
+        else
+            list.last->next = g;
+        list.last = g;
+        list.n++;
+    }
+    return list;
+}
+
+bool mag__runq_next_steal(struct runq *q, struct g *g)
+{
+    void *seen = g;
+    return at_ptr_cas_acq(&q->next, &seen, NULL); /* RQ3 */
+}
+
+struct g *mag__runq_steal(struct runq *to, struct runq *from, uint32_t least, uint32_t *count)
+{
+    uint32_t t = at_32_load_rlx(&to->tail);
+    for (;;) {
+        uint32_t h = at_32_load_acq(&from->head); /* RQ2 */
+        uint32_t have = at_32_load_acq(&from->tail) - h; /* RQ1 */
+        if (have > RUNQ_SIZE) /* head and tail are from different moments */
+            continue;
+        if (have == 0 || have < least)
+            return NULL;
+        uint32_t n = have - have / 2;
+        for (uint32_t i = 0; i < n; i++) {
+            void *g = at_ptr_load_rlx(&from->slot[(h + i) & MASK]);
+            at_ptr_store_rlx(&to->slot[(t + i) & MASK], g);
+        }
+        if (!at_32_cas_rel(&from->head, &h, h + n)) /* RQ2 */
+            continue;
+        struct g *newest = at_ptr_load_rlx(&to->slot[(t + n - 1) & MASK]);
+        if (n > 1)
+            at_32_store_rel(&to->tail, t + n - 1); /* RQ1 */
+        *count = n;
+        return newest;
+    }
+}
+
+uint32_t mag__runq_length(const struct runq *q)
+{
+    for (;;) {
+        uint32_t h = at_32_load_acq(&q->head); /* RQ2 */
+        uint32_t n = at_32_load_rlx(&q->tail) - h;
+        if (likely(n <= RUNQ_SIZE))
+            return n;
+    }
+}
+
+bool mag__runq_is_empty(const struct runq *q)
+{
+    for (;;) {
+        uint32_t h = at_32_load_acq(&q->head); /* RQ2 */
+        uint32_t t = at_32_load_acq(&q->tail); /* RQ4 */
+        void *next = at_ptr_load_acq(&q->next); /* RQ3 RQ4 */
+        if (t == at_32_load_rlx(&q->tail))
+            return h == t && next == NULL;
+    }
+}

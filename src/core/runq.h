@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/* runq.h: the run queue of one P. See runq.c. */
+#ifndef MAG_CORE_RUNQ_H
+#define MAG_CORE_RUNQ_H
+
+#include "core/g.h"
+
+#ifndef RUNQ_SIZE
+#ifdef MAG_HOSTILE
+#define RUNQ_SIZE 4u
+#else
+#define RUNQ_SIZE 256u
+#endif
+#endif
+_Static_assert((RUNQ_SIZE & (RUNQ_SIZE - 1)) == 0 && RUNQ_SIZE >= 2, "a power of two, so that the indices may wrap");
+
+struct runq {
+    ON_LINE a32 head;    /* next to take; cas by the owner and by thieves */
+    ON_LINE a32 tail;    /* next to fill; written by the owner */
+    uint32_t head_seen;  /* owner: a head that was true once; never ahead of it */
+    aptr next;           /* runnext: set by the owner, taken by anyone */
+    ON_LINE aptr slot[RUNQ_SIZE];
+};
+
+/* A chain of Gs through g->next. */
+struct g_list {
+    struct g *first, *last;
+    uint32_t n;
+};
+
+void mag__runq_init(struct runq *q, uint32_t start);
+
+/* Owner: false when the ring is full. */
+bool mag__runq_put_owner(struct runq *q, struct g *g);
+/* Owner: the oldest, or NULL. */
+struct g *mag__runq_get_owner(struct runq *q);
+/* Owner, ring full: the older half and then g, to be moved elsewhere. Empty when thieves made room meanwhile. */
+struct g_list mag__runq_spill_owner(struct runq *q, struct g *g);
+/* Owner: the whole ring and runnext, oldest first. */
+struct g_list mag__runq_drain_owner(struct runq *q);
+
+/* Owner: g becomes runnext; returns the one it displaces, or NULL. */
+static inline struct g *mag__runq_next_swap_owner(struct runq *q, struct g *g)
+{
+    return at_ptr_xchg_rel(&q->next, g); /* RQ3 RQ4 */
+}
+/* Owner: takes runnext, or NULL. */
+static inline struct g *mag__runq_next_take_owner(struct runq *q)
+{
+    if (at_ptr_load_rlx(&q->next) == NULL)
+        return NULL;
+    return at_ptr_xchg_rlx(&q->next, NULL);
+}
+/* Anyone: takes runnext if it is g. */
+bool mag__runq_next_steal(struct runq *q, struct g *g);
+static inline struct g *mag__runq_next_peek(const struct runq *q) { return at_ptr_load_rlx(&q->next); }
+
+/* The owner of `to`, which is empty: moves half of `from`, rounded up, oldest first. Returns the newest of them, to be run
+ * at once, and their number in *n; the others are in `to`. NULL: fewer than `least` there. */
+struct g *mag__runq_steal(struct runq *to, struct runq *from, uint32_t least, uint32_t *n);
+
+/* Anyone: how many are in the ring, now or a moment ago. */
+uint32_t mag__runq_length(const struct runq *q);
+/* Anyone: true only if at one moment neither ring nor runnext held a G. */
+bool mag__runq_is_empty(const struct runq *q);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* os.h: what magpie asks of the operating system. A port fulfils this page and nothing else.
+ *
+ * Time, futexes, threads, memory and randomness come through here and only through here, so that the same code can run
+ * on a virtual clock, on virtual threads, in a model checker, and with each call failing in turn.
+ * Errors are negative errnos. No function here leaves a trace in errno.
+ */
+#ifndef MAG_OS_OS_H
+#define MAG_OS_OS_H
+
+#include "base/atomic.h"
+#include <pthread.h>
+
+#define OS_FOREVER INT64_MAX
+#define OS_PAGE 4096u /* the smallest page; mag__os_page_size() is the real one */
+
+/* ---- clock ---- */
+
+int64_t mag__os_now(void); /* monotonic nanoseconds */
+void mag__os_nap(int64_t ns);
+
+/* ---- futex: process-private, 32 bits ---- */
+
+/* Sleeps while *word == expected. 0: woken or the value differed, spuriously too; -ETIMEDOUT. deadline: os_now's clock. */
+int mag__os_futex_wait(a32 *word, uint32_t expected, int64_t deadline);
+void mag__os_futex_wake(a32 *word, int n);
+
+/* ---- threads ---- */
+
+struct os_thread {
+    pthread_t handle;
+};
+
+/* Starts fn(arg) with every asynchronous signal blocked, a small stack and an alternate signal stack. -EAGAIN, -ENOMEM. */
+int mag__os_thread_start(struct os_thread *t, const char *name, void *(*fn)(void *), void *arg);
+void mag__os_thread_join(struct os_thread *t);
+void mag__os_thread_detach(struct os_thread *t);
+int mag__os_thread_count(void); /* of the process; 0 where that cannot be told */
+
+/* ---- memory ---- */
+
+size_t mag__os_page_size(void);
+/* Address space, zero-filled on first touch, not counted against overcommit where the system allows. NULL: none. */
+void *mag__os_reserve(size_t size, size_t align);
+void mag__os_unmap(void *at, size_t size);
+/* The contents go, the address space stays. */
+void mag__os_discard(void *at, size_t size);
+/* Large pages for this range: always (true) or never (false). A hint. */
+void mag__os_huge(void *at, size_t size, bool wanted);
+/* Makes a range inaccessible, keeping the rest of its mapping whole where the kernel can (no VMA per guard). */
+int mag__os_guard(void *at, size_t size);
+/* Does mag__os_guard cost a mapping (and so count against the limit of mappings)? */
+bool mag__os_guard_costs_mapping(void);
+/* How many mappings the process may have. */
+size_t mag__os_mapping_limit(void);
+
+/* ---- the machine ---- */
+
+int mag__os_cpus(void); /* that this process may run on, at least 1 */
+uint64_t mag__os_random(void);
+/* A barrier on every thread of the process that is running now: true, or false where the kernel has none. */
+bool mag__os_barrier_all(void);
+
+/* ---- faults, for tests ---- */
+
+/* The nth call from now that takes memory or a thread fails (1: the next one); 0: none. */
+void mag__os_fail_nth(unsigned n);
+
+#endif

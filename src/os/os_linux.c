@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+/* os_linux.c: os.h on Linux.
+ *
+ * Guards      MADV_GUARD_INSTALL (Linux 6.13) makes a page fault like PROT_NONE without a mapping of its own, so that a
+ *             million guarded stacks fit under vm.max_map_count. Emulators accept and ignore advice they do not know:
+ *             the probe therefore looks whether the page really went away.
+ * Ordering    OSP1  probe result release (guard_kind) -> acquire (guard_kind): without this a second thread could see
+ *                   "probed" before the page-size and guard kind it stands for.
+ */
+#include "os/os.h"
+#include "base/panic.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#endif
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+#define SIGNAL_STACK_SIZE (64u << 10)
+
+static struct {
+    a32 guard_kind;    /* enum guard_kind */
+    a32 fail_in;       /* calls until an injected failure, 0: none */
+    a32 barrier_ready; /* 0 unknown, 1 registered, 2 none */
+} os;
+
+enum guard_kind { GUARD_UNKNOWN, GUARD_ADVICE, GUARD_PROTECT };
+
+/* True when this call is the one to fail. */
+static bool injected(void)
+{
+    uint32_t n = at_32_load_rlx(&os.fail_in);
+    while (unlikely(n != 0))
+        if (at_32_cas_rlx(&os.fail_in, &n, n - 1))
+            return n == 1;
+    return false;
+}
+
+void mag__os_fail_nth(unsigned n) { at_32_store_rlx(&os.fail_in, n); }
+
+/* ---- clock ---- */
+
+int64_t mag__os_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void mag__os_nap(int64_t ns)
+{
+    struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    int saved = errno;
+    while (clock_nanosleep(CLOCK_MONOTONIC, 0, &t, &t) == EINTR)
+        continue;
+    errno = saved;
+}
+
+/* ---- futex ---- */
+
+int mag__os_futex_wait(a32 *word, uint32_t expected, int64_t deadline)
+{
+    struct timespec t, *tp = NULL;
+    if (deadline != OS_FOREVER) {
+        if (deadline < 0)
+            deadline = 0;
+        t.tv_sec = deadline / 1000000000;
+        t.tv_nsec = deadline % 1000000000;
+        tp = &t;
+    }
+    int saved = errno;
+    /* the bitset form takes an absolute deadline on the monotonic clock */
+    long r = syscall(SYS_futex, &word->raw, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected, tp, NULL,
+                     FUTEX_BITSET_MATCH_ANY);
+    int result = r < 0 && errno == ETIMEDOUT ? -ETIMEDOUT : 0;
+    errno = saved;
+    return result;
+}
+
+void mag__os_futex_wake(a32 *word, int n)
+{
+    int saved = errno;
+    syscall(SYS_futex, &word->raw, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, n, NULL, NULL, 0);
+    errno = saved;
+}
+
+/* ---- threads ---- */
+
+struct start {
+    void *(*fn)(void *);
+    void *arg;
+    void *signal_stack;
+    char name[16];
+};
+
+static void *thread_main(void *arg)
+{
+    struct start s = *(struct start *)arg;
+    free(arg);
+    prctl(PR_SET_NAME, s.name);
+    prctl(PR_SET_TIMERSLACK, 1UL); /* sleeps end when they should, not up to 50 us later */
+    stack_t alt = {.ss_sp = s.signal_stack, .ss_size = SIGNAL_STACK_SIZE}, old;
+    must(sigaltstack(&alt, &old) == 0);
+    void *result = s.fn(s.arg);
+    sigaltstack(&old, NULL);
+    munmap(s.signal_stack, SIGNAL_STACK_SIZE);
+    return result;
+}
+
+/* Signals that tell of a fault in the code that runs must reach the thread that made it; all others are not for it. */
+static void block_asynchronous(sigset_t *old)
+{
+    sigset_t set;
+    sigfillset(&set);
+    static const int synchronous[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPROF};
+    for (size_t i = 0; i < ARRAY_LEN(synchronous); i++)
+        sigdelset(&set, synchronous[i]);
+    pthread_sigmask(SIG_SETMASK, &set, old);
+}
+
+int mag__os_thread_start(struct os_thread *t, const char *name, void *(*fn)(void *), void *arg)
+{
+    if (injected())
+        return -EAGAIN;
+    struct start *s = malloc(sizeof *s);
+    if (s == NULL)
+        return -ENOMEM;
+    *s = (struct start){.fn = fn, .arg = arg};
+    snprintf(s->name, sizeof s->name, "%s", name);
+    s->signal_stack = mmap(NULL, SIGNAL_STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (s->signal_stack == MAP_FAILED) {
+        free(s);
+        return -ENOMEM;
+    }
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    size_t size = 256u << 10; /* static TLS of the program's libraries comes out of this too */
+    if (size < (size_t)PTHREAD_STACK_MIN)
+        size = (size_t)PTHREAD_STACK_MIN;
+    pthread_attr_setstacksize(&attr, size);
+    sigset_t old;
+    block_asynchronous(&old);
+    int r = pthread_create(&t->handle, &attr, thread_main, s);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    if (r != 0) {
+        munmap(s->signal_stack, SIGNAL_STACK_SIZE);
+        free(s);
+    }
+    return -r;
+}
+
+void mag__os_thread_join(struct os_thread *t) { pthread_join(t->handle, NULL); }
+void mag__os_thread_detach(struct os_thread *t) { pthread_detach(t->handle); }
+
+int mag__os_thread_count(void)
+{
+    struct stat st; /* a directory's link count is two more than its subdirectories: one per thread */
+    int saved = errno;
+    int n = stat("/proc/self/task", &st) == 0 && st.st_nlink > 2 ? (int)st.st_nlink - 2 : 0;
+    errno = saved;
+    return n;
+}
+
+/* ---- memory ---- */
+
+size_t mag__os_page_size(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+void *mag__os_reserve(size_t size, size_t align)
+{
+    if (injected())
+        return NULL;
+    int saved = errno;
+    size_t slack = align > OS_PAGE ? align : 0;
+    if (size + slack < size)
+        return NULL;
+    char *at = mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    errno = saved;
+    if (at == MAP_FAILED)
+        return NULL;
+    if (slack != 0) {
+        size_t before = (size_t)(-(uintptr_t)at & (align - 1));
+        if (before != 0)
+            munmap(at, before);
+        if (slack - before != 0)
+            munmap(at + before + size, slack - before);
+        at += before;
+    }
+    return at;
+}
+
+void mag__os_unmap(void *at, size_t size)
+{
+    if (at != NULL)
+        must(munmap(at, size) == 0);
+}
+
+void mag__os_discard(void *at, size_t size)
+{
+    int saved = errno;
+    madvise(at, size, MADV_DONTNEED);
+    errno = saved;
+}
+
+void mag__os_huge(void *at, size_t size, bool wanted)
+{
+    int saved = errno;
+    madvise(at, size, wanted ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    errno = saved;
+}
+
+/* Is the page at `at` really inaccessible? A system call that reads it says EFAULT instead of raising a signal. */
+static bool page_is_gone(const void *at)
+{
+    int fds[2];
+    if (pipe(fds) != 0)
+        return false;
+    bool gone = write(fds[1], at, 1) < 0 && errno == EFAULT;
+    close(fds[0]);
+    close(fds[1]);
+    return gone;
+}
+
+static enum guard_kind guard_kind(void)
+{
+    uint32_t kind = at_32_load_acq(&os.guard_kind); /* OSP1 */
+    if (likely(kind != GUARD_UNKNOWN))
+        return kind;
+    size_t page = mag__os_page_size();
+    void *at = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    kind = GUARD_PROTECT;
+    if (at != MAP_FAILED) {
+        if (madvise(at, page, MADV_GUARD_INSTALL) == 0 && page_is_gone(at))
+            kind = GUARD_ADVICE;
+        munmap(at, page);
+    }
+    const char *forced = getenv("MAGPIE_GUARD"); /* for tests on new kernels: what old ones do */
+    if (forced != NULL && strcmp(forced, "mprotect") == 0)
+        kind = GUARD_PROTECT;
+    at_32_store_rel(&os.guard_kind, kind); /* OSP1 */
+    return kind;
+}
+
+int mag__os_guard(void *at, size_t size)
+{
+    if (injected())
+        return -ENOMEM;
+    int saved = errno, r;
+    if (guard_kind() == GUARD_ADVICE && madvise(at, size, MADV_GUARD_INSTALL) == 0)
+        r = 0;
+    else /* advice is refused for locked memory (mlockall) */
+        r = mprotect(at, size, PROT_NONE) == 0 ? 0 : -errno;
+    errno = saved;
+    return r;
+}
+
+bool mag__os_guard_costs_mapping(void) { return guard_kind() == GUARD_PROTECT; }
+
+size_t mag__os_mapping_limit(void)
+{
+    size_t limit = 65530;
+    FILE *f = fopen("/proc/sys/vm/max_map_count", "re");
+    if (f != NULL) {
+        if (fscanf(f, "%zu", &limit) != 1)
+            limit = 65530;
+        fclose(f);
+    }
+    return limit;
+}
+
+/* ---- the machine ---- */
+
+int mag__os_cpus(void)
+{
+    /* the kernel says how large its masks are by refusing smaller ones */
+    for (int n = 1024; n <= 1 << 20; n *= 2) {
+        cpu_set_t *set = CPU_ALLOC((size_t)n);
+        if (set == NULL)
+            break;
+        size_t size = CPU_ALLOC_SIZE((size_t)n);
+        int r = sched_getaffinity(0, size, set), count = r == 0 ? CPU_COUNT_S(size, set) : 0, why = errno;
+        CPU_FREE(set);
+        if (r == 0)
+            return count > 0 ? count : 1;
+        if (why != EINVAL)
+            break;
+    }
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
+uint64_t mag__os_random(void)
+{
+    uint64_t x;
+    if (getrandom(&x, sizeof x, GRND_NONBLOCK) != sizeof x)
+        x = (uint64_t)mag__os_now() ^ (uint64_t)(uintptr_t)&x;
+    return x;
+}
+
+bool mag__os_barrier_all(void)
+{
+    uint32_t ready = at_32_load_rlx(&os.barrier_ready);
+    if (ready == 0) {
+        ready = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 ? 1 : 2;
+        at_32_store_rlx(&os.barrier_ready, ready);
+    }
+    return ready == 1 && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
+}

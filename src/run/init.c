@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/* init.c: mag_run, mag_start, mag_stop: the runtime's beginning, and the way to its end (shutdown.c).
+ *
+ * One runtime at a time: rt.state goes OFF -> STARTING -> RUNNING -> STOPPING -> OFF, and whoever moves it from OFF owns it.
+ */
+#include "run/run.h"
+#include "base/panic.h"
+#include "trace/dump.h"
+#include "trace/schedtrace.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+extern void *__cxa_get_globals(void) __attribute__((weak));
+
+static void apply(const struct settings *s)
+{
+    struct rt *rt = &mag__rt;
+    rt->steal_min = s->steal_min;
+    rt->max_threads = s->max_threads;
+    rt->stack_class = s->stack_class;
+    rt->slice = s->slice;
+    rt->exit_wait = s->exit_wait;
+    rt->schedtrace = s->schedtrace;
+    rt->scheddetail = s->scheddetail;
+    rt->trace_line = mag__schedtrace_line;
+    rt->cxa_globals = __cxa_get_globals;
+    rt->started = mag__os_now();
+    at_64_store_rlx(&rt->clock, (uint64_t)rt->started);
+    at_32_store_rlx(&rt->done, DONE_NOT);
+    at_32_store_rlx(&rt->loose, 0);
+    memset(&rt->count, 0, sizeof rt->count);
+    rt->m_ids = 0;
+    rt->warned_threads = rt->warned_stacks = false;
+    memset(&rt->nostack, 0, sizeof rt->nostack);
+    at_32_store_rlx(&rt->nnostack, 0);
+}
+
+static struct arena *new_arena(void)
+{
+    struct arena *a = calloc(1, sizeof *a);
+    if (a == NULL)
+        return NULL;
+    mag__g_heap_init(&a->gs);
+    mag__stack_init(&a->stacks);
+    return a;
+}
+
+static void free_arena(struct arena *a)
+{
+    mag__g_heap_fini(&a->gs);
+    mag__stack_fini(&a->stacks);
+    free(a);
+}
+
+/* Claims the runtime and brings it to where goroutines can be spawned. */
+static int start(const mag_config *cfg, bool by_start)
+{
+    struct rt *rt = &mag__rt;
+    struct settings s;
+    uint32_t off = RT_OFF;
+    if (!at_32_cas_acq(&rt->state, &off, RT_STARTING)) /* RUN1 */
+        return -EBUSY;
+    int r = mag__config_read(cfg, &s);
+    if (r == 0)
+        r = mag__env_read(&s);
+    if (r != 0)
+        goto off;
+    apply(&s);
+    rt->by_start = by_start;
+    r = -ENOMEM;
+    if ((rt->arena = new_arena()) == NULL)
+        goto off;
+    at_32_add_rlx(&rt->epoch, 1);
+    if ((r = mag__p_init_all(s.procs)) != 0)
+        goto no_ps;
+    if ((r = mag__sysmon_start()) != 0)
+        goto no_sysmon;
+    mag__signal_install();
+    at_32_store_rel(&rt->state, RT_RUNNING); /* FOR2 */
+    return 0;
+no_sysmon:
+    mag__p_fini_all();
+no_ps:
+    free_arena(rt->arena);
+    rt->arena = NULL;
+off:
+    at_32_store_rel(&rt->state, RT_OFF); /* RUN1 */
+    return r;
+}
+
+static int wait_done(void)
+{
+    uint32_t how;
+    while ((how = at_32_load_rlx(&mag__rt.done)) == DONE_NOT)
+        mag__os_futex_wait(&mag__rt.done, DONE_NOT, OS_FOREVER);
+    return (int)how;
+}
+
+static mag_time in_or_forever(int64_t ns) { return ns == INT64_MAX ? MAG_FOREVER : mag_in(ns); }
+
+int mag_run_with(const mag_config *cfg, mag_fn fn, void *arg)
+{
+    if (fn == NULL)
+        return -EINVAL;
+    int r = start(cfg, false);
+    if (r != 0)
+        return r;
+    struct spawn s = {.fn = fn,
+                      .arg = arg,
+                      .name = "main",
+                      .stack_class = mag__rt.stack_class,
+                      .flags = G_MAIN,
+                      .created = __builtin_return_address(0)};
+    r = mag__spawn(&s);
+    /* A first thread that cannot be had is an error now, not a hang. */
+    if (r == 0 && at_32_load_rlx(&mag__rt.nms) == 0)
+        r = -EAGAIN;
+    if (r == 0 && wait_done() == DONE_DEADLOCK) {
+        mag__panic_say("deadlock: every goroutine waits for something that can never come");
+        mag__dump_all(STDERR_FILENO);
+        r = -EDEADLK;
+    }
+    int stopped = mag__shutdown(in_or_forever(mag__rt.exit_wait));
+    return r != 0 ? r : stopped;
+}
+
+int mag_run(mag_fn fn, void *arg) { return mag_run_with(NULL, fn, arg); }
+
+int mag_start(const mag_config *cfg) { return start(cfg, true); }
+
+int mag_stop(mag_time deadline)
+{
+    if (mag__m_self() != NULL || at_32_load_rlx(&mag__rt.state) != RT_RUNNING || !mag__rt.by_start)
+        return -EPERM;
+    return mag__shutdown(deadline);
+}
+
+/* ---- time and errno ---- */
+
+mag_time mag_now(void) { return mag__os_now(); }
+
+mag_time mag_in(int64_t ns)
+{
+    mag_time now = mag__os_now(), t;
+    if (__builtin_add_overflow(now, ns, &t))
+        return ns > 0 ? MAG_FOREVER : 1;
+    return t > 0 ? t : 1; /* 0 would mean MAG_TRY, a negative one nothing */
+}
+
+#undef errno
+#if defined(__GLIBC__)
+extern int *__errno_location(void);
+#endif
+
+NOIPA int *mag_errno(void)
+{
+    int *at = __errno_location();
+    __asm__ volatile("" : "+r"(at)::"memory");
+    return at;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* run.h: what the files of this room offer each other. */
+#ifndef MAG_RUN_RUN_H
+#define MAG_RUN_RUN_H
+
+#include "sched/sched.h"
+
+/* What a run is to be like, with every default filled in. */
+struct settings {
+    uint32_t procs, steal_min, max_threads;
+    int stack_class;
+    int64_t slice, exit_wait, schedtrace;
+    bool scheddetail;
+};
+
+/* config.c, env.c: 0, or -EINVAL after one line on stderr that names the culprit. */
+int mag__config_read(const mag_config *cfg, struct settings *s);
+int mag__env_read(struct settings *s);
+
+/* signal.c: the report of stack overflows. */
+void mag__signal_install(void);
+void mag__signal_remove(void);
+
+/* shutdown.c: 0, or -ETIMEDOUT. */
+int mag__shutdown(int64_t deadline);
+
+#endif

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/* find.c: what runs next. One function a step, in the order of the search.
+ *
+ *   local    runnext, at most NEXT_STREAK times in a row; every GLOBAL_EVERY slices one G from the global queue; the ring
+ *   global   this P's share of the global queue
+ *   steal    half of somebody's ring, for about as long as putting a thread to sleep and waking it would cost; at the end
+ *            also a runnext whose owner has not come for it
+ *   give up  the P becomes idle, every source is looked at once more (core/idle.c says why), and the M sleeps
+ *
+ * A G handed over through runnext shares its predecessor's slice: it does not count as one.
+ */
+#include "base/panic.h"
+#include "sched/sched.h"
+
+enum {
+    SEARCH_NS = 20000,     /* about what a futex wake costs the sleeper */
+    NEXT_WAIT_NS = 3000,   /* a runnext that its owner leaves this long is taken */
+    PAUSES = 16,           /* between two rounds */
+    RESCUE_MEMORY = 3,
+};
+
+/* ---- local ---- */
+
+static inline struct g *from_next(struct p *p)
+{
+    struct g *g = mag__runq_next_take_owner(&p->runq);
+    if (g != NULL && unlikely(at_32_load_rlx(&p->rescued) != 0))
+        at_32_store_rlx(&p->rescued, at_32_load_rlx(&p->rescued) - 1); /* the owner came by itself */
+    return g;
+}
+
+static NOINLINE struct g *one_from_global(struct p *p)
+{
+    p->global_in = GLOBAL_EVERY;
+    if (mag__globq_length(&mag__rt.globq) == 0)
+        return NULL;
+    struct g_list one = mag__globq_get(&mag__rt.globq, 1);
+    if (one.n != 0)
+        COUNT_OWNER(&p->count, global_gets);
+    return one.first;
+}
+
+struct g *mag__find_local(struct p *p)
+{
+    struct g *g;
+    if (unlikely(at_32_load_rlx(&p->attention) != 0))
+        return NULL;
+    if (p->next_streak < NEXT_STREAK && (g = from_next(p)) != NULL) {
+        p->next_streak++;
+        return g;
+    }
+    p->next_streak = 0;
+    at_32_bump_owner(&p->tick, 1);
+    if (unlikely(--p->global_in == 0) && (g = one_from_global(p)) != NULL)
+        return g;
+    if ((g = mag__runq_get_owner(&p->runq)) != NULL)
+        return g;
+    return from_next(p);
+}
+
+/* ---- global ---- */
+
+static struct g *from_global(struct p *p)
+{
+    uint32_t have = mag__globq_length(&mag__rt.globq);
+    if (have == 0)
+        return NULL;
+    struct g_list list = mag__globq_get(&mag__rt.globq, mag__globq_share(have, mag__rt.procs));
+    if (list.n == 0)
+        return NULL;
+    COUNT_OWNER(&p->count, global_gets);
+    struct g *first = list.first;
+    for (struct g *g = first->next, *next; g != NULL; g = next) {
+        next = g->next;
+        must(mag__runq_put_owner(&p->runq, g)); /* the ring was empty, the share is at most half of it */
+    }
+    return first;
+}
+
+struct g *mag__find_near(struct p *p)
+{
+    struct g *g = mag__find_local(p);
+    if (g != NULL || unlikely(at_32_load_rlx(&p->attention) != 0))
+        return g;
+    return from_global(p);
+}
+
+/* ---- steal ---- */
+
+/* Takes a runnext whose owner had time enough to come for it. */
+static struct g *steal_next(struct p *victim)
+{
+    struct g *g = mag__runq_next_peek(&victim->runq);
+    if (g == NULL)
+        return NULL;
+    for (int64_t until = mag__os_now() + NEXT_WAIT_NS; mag__os_now() < until;) {
+        cpu_relax();
+        if (mag__runq_next_peek(&victim->runq) != g)
+            return NULL;
+    }
+    if (!mag__runq_next_steal(&victim->runq, g))
+        return NULL;
+    at_32_store_rlx(&victim->rescued, RESCUE_MEMORY);
+    return g;
+}
+
+static struct g *steal_round(struct p *p, bool last)
+{
+    struct order_walk w = mag__order_begin(&mag__rt.order, &p->rng);
+    uint32_t i, n;
+    while (mag__order_next(&w, &i)) {
+        struct p *victim = p_at(i);
+        if (victim == p || mag__idle_is(&mag__rt.idle, i))
+            continue;
+        struct g *g = mag__runq_steal(&p->runq, &victim->runq, mag__rt.steal_min, &n);
+        if (g == NULL && last && (g = steal_next(victim)) != NULL)
+            n = 1;
+        if (g != NULL) {
+            COUNT_OWNER(&p->count, steals);
+            COUNT_OWNER_N(&p->count, stolen, n);
+            return g;
+        }
+    }
+    COUNT_OWNER(&p->count, failed_steals);
+    return NULL;
+}
+
+/* Looks at the others for a while. One M at a time does. */
+static struct g *steal(struct m *m, struct p *p)
+{
+    if (mag__rt.procs == 1 || unlikely(at_32_load_rlx(&p->attention) != 0))
+        return NULL; /* with attention wanted the ring need not be empty */
+    if (!m->searching && !(m->searching = mag__idle_search_begin(&mag__rt.idle)))
+        return NULL;
+    int64_t end = mag__os_now() + SEARCH_NS;
+    for (;;) {
+        bool last = mag__os_now() >= end;
+        struct g *g = steal_round(p, last);
+        if (g == NULL)
+            g = from_global(p);
+        if (g != NULL || last || at_32_load_rlx(&p->attention) != 0)
+            return g;
+        for (int i = 0; i < PAUSES; i++)
+            cpu_relax();
+    }
+}
+
+/* ---- give up ---- */
+
+bool mag__find_any_work(void)
+{
+    if (mag__globq_length(&mag__rt.globq) != 0)
+        return true;
+    for (uint32_t i = 0; i < mag__rt.procs; i++)
+        if (mag__runq_length(&p_at(i)->runq) >= mag__rt.steal_min)
+            return true;
+    return false;
+}
+
+/* Lets go of the P. True: there is work after all, and the M has a P again. */
+static bool give_up(struct m *m)
+{
+    struct p *p = m->p;
+    m->p = NULL;
+    bool searched = m->searching;
+    m->searching = false;
+    mag__idle_put(&mag__rt.idle, p->index, searched);
+    if (!mag__find_any_work())
+        return false;
+    int i = mag__idle_take_any(&mag__rt.idle, p->index);
+    if (i < 0)
+        return false; /* whoever has them will look here too before they give up */
+    p_acquire(m, p_at((uint32_t)i));
+    return true;
+}
+
+/* The searcher has work. Others relied on its search: is there more? */
+static void pass_the_baton(struct m *m)
+{
+    m->searching = false;
+    mag__idle_search_end(&mag__rt.idle);
+    if (mag__idle_some(&mag__rt.idle) && mag__find_any_work())
+        mag__wake_searcher(&m->p->count);
+}
+
+static COLD void stop(struct m *m)
+{
+    struct p *p = m->p;
+    m->p = NULL;
+    mag__idle_put(&mag__rt.idle, p->index, m->searching);
+    m->searching = false;
+}
+
+struct g *mag__find_next(struct m *m)
+{
+    for (;;) {
+        if (m->p == NULL && !mag__m_park(m))
+            return NULL;
+        struct p *p = m->p;
+        if (unlikely(at_32_load_rlx(&p->attention) != 0)) {
+            stop(m);
+            return NULL;
+        }
+        struct g *g = mag__find_near(p);
+        if (g == NULL)
+            g = steal(m, p);
+        if (g != NULL) {
+            if (m->searching)
+                pass_the_baton(m);
+            return g;
+        }
+        if (unlikely(at_32_load_rlx(&p->attention) != 0))
+            continue;
+        if (!give_up(m) && !mag__m_park(m))
+            return NULL;
+    }
+}

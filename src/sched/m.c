@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT */
+/* m.c: threads: made when a P needs one, parked when there is nothing to do, ended when there are too many.
+ *
+ * Invariants  rt.nms counts Ms whose thread runs or is about to; rt.nidle_ms of them are in rt.idle_ms
+ *             an M that is taken off the idle list is given a P, or told to end, before it is unparked
+ * Ordering    MS1  list head release (new_m) -> acquire (reap, dump): without this a reader could walk into an M that is
+ *                  not written yet.
+ * Idle        as many parked Ms as there are Ps sleep without a deadline, so that an idle process has no wake-ups. What
+ *             is more than that ends after IDLE_EXIT_NS.
+ * Deadlock    when the last M parks, nobody runs, no goroutine is outside, and the process has no thread but the runtime's
+ *             and mag_run's caller, then nothing can ever happen again.
+ */
+#include "base/panic.h"
+#include "sched/sanitize.h"
+#include "sched/sched.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IDLE_EXIT_NS ((int64_t)5 * 1000000000)
+
+struct rt mag__rt;
+
+/* ---- identity ---- */
+
+static __thread struct m *self __attribute__((tls_model("initial-exec")));
+
+/* The barrier keeps gcc from merging two calls: the goroutine may have changed threads between them. */
+NOIPA struct m *mag__m_self(void)
+{
+    struct m *m = self;
+    __asm__ volatile("" : "+r"(m)::"memory");
+    return m;
+}
+
+NOIPA void mag__m_set_self(struct m *m) { self = m; }
+
+/* ---- the thread ---- */
+
+/* The thread's last act. The runtime may have ended without it. */
+static void leave(struct m *m)
+{
+    struct rt *rt = &mag__rt;
+    mag__m_set_self(NULL);
+    mag__lock_take(&rt->m_lock);
+    struct arena *last = NULL;
+    if (m->orphan != NULL) {
+        if (--m->orphan->stragglers == 0)
+            last = m->orphan;
+    } else {
+        m->gone = true;
+        at_32_add_rlx(&rt->ended, 1);
+    }
+    bool orphan = m->orphan != NULL;
+    mag__lock_give(&rt->m_lock);
+    if (!orphan) {
+        mag__os_futex_wake(&rt->ended, INT32_MAX);
+        return;
+    }
+    if (last != NULL) {
+        mag__g_heap_fini(&last->gs);
+        mag__stack_fini(&last->stacks);
+        free(last);
+    }
+    free(m);
+}
+
+static void *m_main(void *arg)
+{
+    struct m *m = arg;
+    mag__m_set_self(m);
+    m->in_rt = 1;
+    at_ptr_store_rlx(&m->curg, &m->g0);
+    san_thread(&m->g0);
+    if (m->p != NULL)
+        at_ptr_store_rlx(&m->p->m, m);
+    mag__park_loop(m);
+    leave(m);
+    return NULL;
+}
+
+/* Ms stay in rt.ms until the run is over: sysmon, dumps and p->m may look at them at any time. */
+static struct m *new_m_locked(struct rt *rt)
+{
+    struct m *m = rt->spare_ms, *next;
+    if (m != NULL) {
+        rt->spare_ms = m->next_idle;
+        next = m->next_all;
+        memset(m, 0, sizeof *m);
+        m->next_all = next;
+    } else {
+        m = aligned_alloc(CACHE_LINE, (sizeof *m + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+        if (m == NULL)
+            return NULL;
+        memset(m, 0, sizeof *m);
+        m->next_all = at_ptr_load_rlx(&rt->ms);
+        at_ptr_store_rel(&rt->ms, m); /* MS1 */
+    }
+    m->id = rt->m_ids++;
+    m->epoch = at_32_load_rlx(&rt->epoch);
+    m->arena = rt->arena;
+    at_32_store_rlx(&m->live, 1);
+    at_32_bump_owner(&rt->nms, 1);
+    return m;
+}
+
+static void spare_locked(struct rt *rt, struct m *m)
+{
+    at_32_store_rlx(&m->live, 0);
+    m->next_idle = rt->spare_ms;
+    rt->spare_ms = m;
+}
+
+static COLD void warn_threads(struct rt *rt, int error)
+{
+    mag__lock_take(&rt->m_lock);
+    bool first = !rt->warned_threads;
+    rt->warned_threads = true;
+    mag__lock_give(&rt->m_lock);
+    if (!first)
+        return;
+    if (error == 0)
+        mag__panic_say("max_threads (%u) reached: goroutines wait for a thread", rt->max_threads);
+    else
+        mag__panic_say("cannot start a thread (%s): goroutines wait for one of the %u there are", strerror(-error),
+                       at_32_load_rlx(&rt->nms));
+}
+
+/* A new thread with this P. */
+static COLD int start(struct p *p, bool searching)
+{
+    struct rt *rt = &mag__rt;
+    mag__lock_take(&rt->m_lock);
+    struct m *m = NULL;
+    bool full = at_32_load_rlx(&rt->nms) >= rt->max_threads;
+    if (!full)
+        m = new_m_locked(rt);
+    mag__lock_give(&rt->m_lock);
+    if (m == NULL) {
+        warn_threads(rt, full ? 0 : -ENOMEM);
+        return full ? -EAGAIN : -ENOMEM;
+    }
+    m->p = p;
+    m->searching = searching;
+    char name[16];
+    snprintf(name, sizeof name, "magpie-m%u", m->id);
+    int r = mag__os_thread_start(&m->thread, name, m_main, m);
+    if (r == 0)
+        return 0;
+    mag__lock_take(&rt->m_lock);
+    at_32_bump_owner(&rt->nms, (uint32_t)-1);
+    spare_locked(rt, m);
+    mag__lock_give(&rt->m_lock);
+    warn_threads(rt, r);
+    return r;
+}
+
+/* ---- parking ---- */
+
+int mag__m_run(struct p *p, bool searching)
+{
+    struct rt *rt = &mag__rt;
+    mag__lock_take(&rt->m_lock);
+    struct m *m = rt->idle_ms;
+    if (m != NULL) {
+        rt->idle_ms = m->next_idle;
+        at_32_bump_owner(&rt->nidle_ms, (uint32_t)-1);
+    }
+    mag__lock_give(&rt->m_lock);
+    if (m == NULL)
+        return start(p, searching);
+    m->handed = p;
+    m->handed_search = searching;
+    mag__parker_unpark(&m->parker);
+    return 0;
+}
+
+static uint64_t live_goroutines(void)
+{
+    uint64_t n = at_64_load_rlx(&mag__rt.count.spawned) - at_64_load_rlx(&mag__rt.count.finished);
+    for (uint32_t i = 0; i < mag__rt.procs; i++)
+        n += at_64_load_rlx(&p_at(i)->count.spawned) - at_64_load_rlx(&p_at(i)->count.finished);
+    return n;
+}
+
+static bool is_deadlock_locked(struct rt *rt)
+{
+    return at_32_load_rlx(&rt->nidle_ms) == at_32_load_rlx(&rt->nms) && !rt->by_start && mag__globq_length(&rt->globq) == 0 && live_goroutines() != 0 &&
+           mag__os_thread_count() == (int)at_32_load_rlx(&rt->nms) + 2;
+}
+
+void mag__m_check_deadlock(void)
+{
+    mag__lock_take(&mag__rt.m_lock);
+    bool deadlock = is_deadlock_locked(&mag__rt);
+    mag__lock_give(&mag__rt.m_lock);
+    if (deadlock)
+        mag__rt_done(DONE_DEADLOCK);
+}
+
+/* The deadline passed: the M ends, unless it was just given something. */
+static bool take_off_idle_list(struct m *m)
+{
+    struct rt *rt = &mag__rt;
+    bool found = false;
+    mag__lock_take(&rt->m_lock);
+    for (struct m **at = &rt->idle_ms; *at != NULL; at = &(*at)->next_idle)
+        if (*at == m) {
+            *at = m->next_idle;
+            at_32_bump_owner(&rt->nidle_ms, (uint32_t)-1);
+            at_32_bump_owner(&rt->nms, (uint32_t)-1);
+            found = true;
+            break;
+        }
+    mag__lock_give(&rt->m_lock);
+    return found;
+}
+
+bool mag__m_park(struct m *m)
+{
+    struct rt *rt = &mag__rt;
+    must(m->p == NULL && !m->searching);
+    mag__lock_take(&rt->m_lock);
+    if (mag__m_is_dead(m)) {
+        mag__lock_give(&rt->m_lock);
+        return false;
+    }
+    m->next_idle = rt->idle_ms;
+    rt->idle_ms = m;
+    at_32_bump_owner(&rt->nidle_ms, 1);
+    uint32_t idle = at_32_load_rlx(&rt->nidle_ms);
+    bool deadlock = is_deadlock_locked(rt);
+    mag__lock_give(&rt->m_lock);
+    if (deadlock)
+        mag__rt_done(DONE_DEADLOCK);
+
+    int64_t deadline = idle > rt->procs ? mag__os_now() + IDLE_EXIT_NS : OS_FOREVER;
+    while (mag__parker_park(&m->parker, deadline) == -ETIMEDOUT) {
+        if (take_off_idle_list(m))
+            return false;
+        deadline = OS_FOREVER; /* the token is on its way */
+    }
+    if (m->handed_exit)
+        return false;
+    p_acquire(m, m->handed);
+    m->searching = m->handed_search;
+    m->handed = NULL;
+    at_fence_seq(); /* SYS1 */
+    if (unlikely(at_32_load_rlx(&rt->sysmon_asleep) != 0)) {
+        at_64_store_rlx(&rt->clock, (uint64_t)mag__os_now());
+        mag__sysmon_wake();
+    }
+    return true;
+}
+
+/* Joins threads that have ended by themselves. */
+void mag__m_reap(void)
+{
+    struct rt *rt = &mag__rt;
+    for (struct m *m = at_ptr_load_acq(&rt->ms); m != NULL; m = m->next_all) { /* MS1 */
+        mag__lock_take(&rt->m_lock);
+        bool gone = m->gone;
+        m->gone = false;
+        mag__lock_give(&rt->m_lock);
+        if (!gone)
+            continue;
+        mag__os_thread_join(&m->thread);
+        mag__lock_take(&rt->m_lock);
+        spare_locked(rt, m);
+        mag__lock_give(&rt->m_lock);
+    }
+}
+
+void mag__rt_done(enum rt_done how)
+{
+    uint32_t not_yet = DONE_NOT;
+    if (at_32_cas_rlx(&mag__rt.done, &not_yet, how))
+        mag__os_futex_wake(&mag__rt.done, 1);
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT */
+/* park.c: how a goroutine leaves its stack, and what runs there next.
+ *
+ * Switching   goroutine to goroutine directly where this P knows the next one; otherwise to g0, the thread's own stack,
+ *             which searches. What makes the leaver visible to others (a queue, an unlock) is its `after` step: it runs
+ *             on the next stack, because until then another thread could resume a stack that is still in use.
+ * Starting    a goroutine gets its stack here, before its first run. When none can be had it waits in rt.nostack for one
+ *             to come free: a goroutine once accepted runs.
+ * Ending      a finished goroutine followed by a fresh one of the same size costs no switch: goroutine_main loops and the
+ *             next one takes the hot stack over.
+ * Identity    `m` is read again, or comes out of the switch, after everything that may switch: the goroutine may be on
+ *             another thread then.
+ */
+#include "base/panic.h"
+#include "arch/switch.h"
+#include "sched/sanitize.h"
+#include "sched/sched.h"
+
+#include <errno.h>
+
+/* What the C++ runtime keeps per thread about exceptions in flight belongs to the goroutine. */
+struct cxa_globals {
+    void *caught;
+    uintptr_t uncaught;
+};
+
+static inline struct g *switch_raw(struct m **m, struct g *self, struct g *next, bool ends)
+{
+    at_ptr_store_rlx(&(*m)->curg, next);
+    san_before(self, next, ends);
+    struct switched s = mag__arch_switch(self, next, *m);
+    san_after(self);
+    *m = s.m;
+    return s.prev;
+}
+
+static NOINLINE struct g *switch_with_cxa(struct m **m, struct g *self, struct g *next, bool ends)
+{
+    struct cxa_globals saved = *(struct cxa_globals *)mag__rt.cxa_globals();
+    struct g *prev = switch_raw(m, self, next, ends);
+    *(struct cxa_globals *)mag__rt.cxa_globals() = saved;
+    return prev;
+}
+
+/* Returns when somebody switches back to self, on the M it is on then. */
+static ALWAYS_INLINE struct m *switch_to(struct m *m, struct g *self, struct g *next, g_after after, bool ends)
+{
+    self->after = after;
+    struct g *prev = likely(mag__rt.cxa_globals == NULL) ? switch_raw(&m, self, next, ends)
+                                                         : switch_with_cxa(&m, self, next, ends);
+    prev->after(m, prev);
+    return m;
+}
+
+static void after_nothing(struct m *m, struct g *prev) { (void)m, (void)prev; }
+
+/* ---- starting ---- */
+
+static NORETURN void goroutine_main(struct g *prev, struct m *m);
+
+/* Spreads stacks over the sets of the first-level cache: their tops are page-aligned and would all meet in a few. */
+static size_t colour(const char *top) { return ((uintptr_t)top * 0x9e3779b97f4a7c15u >> 60) * CACHE_LINE; }
+
+static COLD void no_stack(struct g *g)
+{
+    mag__lock_take(&mag__rt.nostack_lock);
+    struct g_list *l = &mag__rt.nostack;
+    g->next = NULL;
+    if (l->n++ == 0)
+        l->first = g;
+    else
+        l->last->next = g;
+    l->last = g;
+    at_32_store_rlx(&mag__rt.nnostack, l->n);
+    bool warn = !mag__rt.warned_stacks;
+    mag__rt.warned_stacks = true;
+    mag__lock_give(&mag__rt.nostack_lock);
+    if (warn)
+        mag__panic_say("no memory or mappings for another stack after %llu: goroutines that have not started wait "
+                       "until others end%s",
+                       (unsigned long long)at_64_load_rlx(&mag__rt.arena->stacks.made),
+                       mag__os_guard_costs_mapping() ? " (vm.max_map_count is the limit: see docs/stacks.md)" : "");
+}
+
+static COLD void retry_no_stack(void)
+{
+    mag__lock_take(&mag__rt.nostack_lock);
+    struct g_list *l = &mag__rt.nostack;
+    struct g *g = l->first;
+    if (g != NULL) {
+        l->first = g->next;
+        l->n--;
+        at_32_store_rlx(&mag__rt.nnostack, l->n);
+    }
+    mag__lock_give(&mag__rt.nostack_lock);
+    if (g != NULL)
+        mag__wake_global(g);
+}
+
+static void lay_first_frame(struct g *g)
+{
+    g->flags |= G_STARTED;
+    g->sp = mag__arch_prepare(g->stack - colour(g->stack), goroutine_main);
+    san_bound(g);
+}
+
+/* Makes g ready to be switched to. */
+static inline bool bind(struct p *p, struct g *g)
+{
+    if (likely(g->flags & G_STARTED))
+        return true;
+    if (g->stack == NULL) {
+        int cached = mag__rt.stack_class;
+        g->stack = mag__stack_get(&mag__rt.arena->stacks, g->stack_class, &p->stacks, cached);
+        if (unlikely(g->stack == NULL)) {
+            no_stack(g);
+            return false;
+        }
+    }
+    lay_first_frame(g);
+    return true;
+}
+
+static inline void running(struct p *p, struct g *g)
+{
+    g_set_state(g, G_RUNNING);
+    COUNT_OWNER(&p->count, switches);
+}
+
+/* The next G if this P knows one that can run; g0 otherwise. */
+static inline struct g *next_or_g0(struct m *m, struct p *p)
+{
+    struct g *g;
+    while ((g = mag__find_local(p)) != NULL)
+        if (likely(bind(p, g))) {
+            running(p, g);
+            return g;
+        }
+    return &m->g0;
+}
+
+/* ---- ending ---- */
+
+/* g ended: off its stack, or its stack has passed to another. */
+static void discard(struct m *m, struct g *g)
+{
+    struct arena *a = m->arena;
+    if (unlikely(at_64_load_rlx(&g->name[0]) != 0))
+        mag__g_set_name(g, NULL);
+    g->flags = 0;
+    if (likely(m->p != NULL)) {
+        COUNT_OWNER(&m->p->count, finished);
+        mag__g_free_owner(&a->gs, &m->p->gs, g);
+    } else {
+        COUNT_ANY(&mag__rt.count, finished);
+        mag__g_free_any(&a->gs, g);
+    }
+}
+
+static void after_end(struct m *m, struct g *g)
+{
+    san_unbound(g);
+    if (unlikely(mag__m_is_dead(m)))
+        return; /* the arena goes as a whole */
+    mag__stack_put(&m->arena->stacks, g->stack_class, m->p ? &m->p->stacks : NULL, mag__rt.stack_class, g->stack);
+    g->stack = NULL;
+    discard(m, g);
+    if (unlikely(at_32_load_rlx(&mag__rt.nnostack) != 0))
+        retry_no_stack();
+}
+
+/* May the next goroutine run where the current one ends, without a switch? */
+static inline bool may_adopt(const struct g *ended, const struct g *next)
+{
+    return !SAN_SWITCHES && (next->flags & G_STARTED) == 0 && next->stack == NULL &&
+           next->stack_class == ended->stack_class && likely(mag__rt.cxa_globals == NULL);
+}
+
+static COLD struct g *end_without_p(struct m *m)
+{
+    int i = mag__m_is_dead(m) ? -1 : mag__idle_take_any(&mag__rt.idle, 0);
+    if (i >= 0)
+        p_acquire(m, p_at((uint32_t)i));
+    return &m->g0;
+}
+
+/* The goroutine's function is over. Returns on the same stack, with the next goroutine to run on it; adopt == false: does
+ * not return. */
+static struct m *finish(struct m *m, bool adopt)
+{
+    struct p *p = mag__token_enter(m);
+    struct g *g = m_curg(m), *next;
+    if (unlikely(g->flags & G_MAIN) && !mag__m_is_dead(m))
+        mag__rt_done(DONE_MAIN);
+    if (unlikely(p == NULL)) {
+        next = end_without_p(m);
+    } else {
+        next = mag__find_local(p);
+        while (next != NULL) {
+            if (adopt && may_adopt(g, next)) {
+                next->stack = g->stack;
+                next->flags |= G_STARTED;
+                g->stack = NULL;
+                discard(m, g);
+                at_ptr_store_rlx(&m->curg, next);
+                running(p, next);
+                return m;
+            }
+            if (likely(bind(p, next)))
+                break;
+            next = mag__find_local(p);
+        }
+        if (next != NULL)
+            running(p, next);
+        else
+            next = &m->g0;
+    }
+    switch_to(m, g, next, after_end, true);
+    mag__panic_broken(__FILE__, __LINE__, "a goroutine that ended is not switched to");
+}
+
+static NORETURN void goroutine_main(struct g *prev, struct m *m)
+{
+    san_after(m_curg(m));
+    prev->after(m, prev);
+    if (unlikely(mag__rt.cxa_globals != NULL))
+        *(struct cxa_globals *)mag__rt.cxa_globals() = (struct cxa_globals){0};
+    for (;;) {
+        struct g *g = m_curg(m);
+        mag_fn fn = g->fn;
+        void *arg = g->arg;
+        mag__token_leave(m);
+        fn(arg);
+        m = finish(mag__m_self(), true);
+    }
+}
+
+void mag_exit(void)
+{
+    struct m *m = mag__m_self();
+    if (m == NULL || m->in_rt)
+        mag__panic_misuse("mag_exit called outside a goroutine");
+    finish(m, false);
+    __builtin_unreachable();
+}
+
+/* ---- waiting ---- */
+
+static void after_global(struct m *m, struct g *prev)
+{
+    (void)m;
+    if (likely(!mag__m_is_dead(m)))
+        mag__wake_global(prev);
+}
+
+/* A P for a goroutine that lost its own: an idle one, or in turn through the global queue. */
+struct m *mag__park_regain(struct m *m)
+{
+    struct g *g = m_curg(m);
+    if (unlikely(mag__m_is_dead(m)))
+        switch_to(m, g, &m->g0, after_nothing, true); /* never comes back */
+    int i = mag__idle_take_any(&mag__rt.idle, 0);
+    if (i >= 0) {
+        p_acquire(m, p_at((uint32_t)i));
+        mag__token_settle(m);
+        return m;
+    }
+    return switch_to(m, g, &m->g0, after_global, false);
+}
+
+struct m *mag__park_enter(const char *function)
+{
+    struct m *m = mag__m_self();
+    if (unlikely(m == NULL || m->in_rt))
+        mag__panic_misuse("%s called outside a goroutine", function);
+    if (likely(mag__token_enter(m) != NULL))
+        return m;
+    return mag__park_regain(m);
+}
+
+struct m *mag__park(struct m *m, enum g_reason why, g_after after, void *after_arg)
+{
+    struct g *g = m_curg(m);
+    struct p *p = m->p;
+    g->after_arg = after_arg;
+    at_64_store_rlx(&g->since, at_64_load_rlx(&mag__rt.clock));
+    g_set_waiting(g, why);
+    COUNT_OWNER(&p->count, parks);
+    return switch_to(m, g, next_or_g0(m, p), after, false);
+}
+
+/* ---- yielding ---- */
+
+static void after_yield(struct m *m, struct g *prev) { mag__wake_tail(m->p, prev); }
+
+static struct m *yield(struct m *m)
+{
+    struct p *p = m->p;
+    struct g *g;
+    while ((g = mag__find_near(p)) != NULL)
+        if (likely(bind(p, g))) {
+            running(p, g);
+            return switch_to(m, m_curg(m), g, after_yield, false);
+        }
+    if (unlikely(at_32_load_rlx(&p->attention) != 0))
+        return switch_to(m, m_curg(m), &m->g0, after_yield, false);
+    return m;
+}
+
+void mag_yield(void)
+{
+    struct m *m = mag__park_enter("mag_yield");
+    mag__token_leave(yield(m));
+}
+
+void mag_checkpoint_slow(void)
+{
+    struct m *m = mag__m_self();
+    if (m == NULL || m->in_rt)
+        return; /* a load and a branch is all that others pay: no contract to break */
+    m = mag__park_enter("mag_checkpoint");
+    mag__token_leave(yield(m));
+}
+
+/* ---- g0 ---- */
+
+void mag__park_loop(struct m *m)
+{
+    struct g *g;
+    while ((g = mag__find_next(m)) != NULL)
+        if (likely(bind(m->p, g))) {
+            running(m->p, g);
+            switch_to(m, &m->g0, g, after_nothing, false);
+            mag__token_settle(m);
+        }
+}

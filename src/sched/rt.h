@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* rt.h: P, M and the one mutable global. Every struct is composed of what the modules own.
+ *
+ * P   the right to run Gs, and all that a worker touches without locks.
+ * M   a thread that runs Gs. Its g0 is the thread's own stack, where it searches when no next G is known.
+ * rt  the runtime. Read-mostly configuration first, then one cache line or more for each thing that is written.
+ */
+#ifndef MAG_SCHED_RT_H
+#define MAG_SCHED_RT_H
+
+#include "base/rng.h"
+#include "core/g.h"
+#include "core/globq.h"
+#include "core/idle.h"
+#include "core/order.h"
+#include "core/parker.h"
+#include "core/runq.h"
+#include "core/stack.h"
+#include "os/lock.h"
+#include "os/os.h"
+#include "trace/hook.h"
+
+enum {
+    NEXT_STREAK = 3,  /* runnexts in a row before the ring gets a turn: else a ping-pong pair starves the rest */
+    GLOBAL_EVERY = 61, /* slices between two looks at the global queue while there is local work */
+    ID_BATCH = 1024,
+};
+
+/* Reasons why the holder of a P must go through the full search before it runs another G. */
+enum attention { ATTEND_STOP = 1, ATTEND_RETIRE = 2 };
+
+struct p {
+    uint32_t index;
+    struct runq runq;
+    /* owner only */
+    ON_LINE a32 tick;         /* time slices begun; sysmon reads it */
+    uint32_t next_streak;     /* runnexts run in a row */
+    uint32_t global_in;       /* slices until the global queue gets a turn */
+    uint64_t id, id_end;      /* goroutine ids not yet given out */
+    struct rng rng;
+    struct g_cache gs;
+    struct counters count;
+    struct stack_cache stacks;
+    /* written by others */
+    ON_LINE aptr m;           /* the M that took this P last: a hint for sysmon */
+    a32 attention;            /* enum attention */
+    a32 rescued;              /* > 0: a G in runnext had to be rescued lately, wake somebody for the next ones */
+    /* sysmon only */
+    ON_LINE uint32_t seen_tick;
+    int64_t seen_at;
+};
+
+struct arena;
+
+struct m {
+    ON_LINE aptr tok;         /* the P while user code runs: anyone may take it (token.h) */
+    struct p *p;              /* owner: the P while the M is in the runtime, NULL: none */
+    aptr curg;                /* the G that runs here; its owner writes, dumps read */
+    uint32_t in_rt;           /* owner and its signal handlers: in the runtime */
+    bool searching;           /* owner: counted in idle.searching */
+    bool loose;               /* owner: counted in rt.loose */
+    struct g g0;
+    struct parker parker;
+    struct p *handed;         /* the P given by the waker; parker's token publishes it */
+    bool handed_search;       /* the waker counted this M as searching */
+    bool handed_exit;
+    struct m *next_idle;      /* rt.m_lock */
+    struct m *next_all;       /* never changes once linked */
+    a32 live;                 /* its thread runs or is about to; rt.m_lock writes */
+    struct os_thread thread;
+    uint32_t id;
+    uint32_t epoch;           /* the run it belongs to; another one in rt: its runtime has ended */
+    bool gone;                /* rt.m_lock: the thread is about to end and can be joined */
+    struct arena *arena;      /* where its goroutines live; stays until the thread has ended */
+    struct arena *orphan;     /* rt.m_lock: the runtime ended without this thread; the last such frees the arena */
+};
+
+enum rt_state { RT_OFF, RT_STARTING, RT_RUNNING, RT_STOPPING };
+
+/* What goroutines live in. It outlives the runtime while a goroutine of it is still in foreign code. */
+struct arena {
+    struct g_heap gs;
+    struct stacks stacks;
+    uint32_t stragglers; /* rt.m_lock */
+};
+
+struct rt {
+    /* written while no worker runs */
+    struct p *ps[PROCS_MAX];
+    uint32_t procs;
+    struct order order;
+    uint32_t steal_min;
+    uint32_t max_threads;
+    int stack_class;
+    int64_t slice, exit_wait;
+    int64_t started;
+    bool by_start;           /* mag_start, not mag_run */
+    struct arena *arena;
+    int64_t schedtrace;      /* ns between two lines, 0: none */
+    bool scheddetail;
+    void (*trace_line)(int64_t now); /* set by the room that prints: sched may not call down */
+    void *(*cxa_globals)(void); /* the C++ runtime's, if it is linked */
+
+    ON_LINE a32 state;       /* enum rt_state */
+    a32 epoch;               /* counts starts and stops: an M of another epoch must end */
+    a32 sysmon_asleep;
+    a64 clock;               /* a recent mag__os_now(), about 10 ms old at most while anything runs */
+
+    ON_LINE struct globq globq;
+    struct idle idle;
+    ON_LINE a64 next_id;
+    struct counters count;   /* what happens without a P */
+    a32 foreign;             /* calls of foreign threads under way */
+    a32 loose;               /* Ms that run a G without a P */
+
+    ON_LINE struct lock m_lock;
+    aptr ms;                 /* all there ever were in this run, newest first; grows at the front under m_lock, read by anyone */
+    struct m *idle_ms;       /* parked, newest first; m_lock */
+    a32 nms, nidle_ms;       /* m_lock writes */
+    struct m *spare_ms;      /* threads that have ended, to be used again: p->m may still point to them; m_lock */
+    uint32_t m_ids;
+    bool warned_threads;
+    a32 ended;               /* futex: threads that have ended */
+
+    ON_LINE struct lock nostack_lock;
+    struct g_list nostack;   /* accepted, but no stack could be had; nostack_lock */
+    a32 nnostack;
+    bool warned_stacks;
+
+    ON_LINE a32 done;        /* futex: the caller of mag_run sleeps here; enum in run/init.c */
+    a32 sysmon_word;         /* futex: sysmon sleeps here */
+    struct os_thread sysmon;
+};
+
+extern struct rt mag__rt;
+
+/* The M of this thread, NULL outside the runtime. Never kept across anything that may switch. */
+struct m *mag__m_self(void);
+void mag__m_set_self(struct m *m);
+
+static inline struct g *m_curg(const struct m *m) { return at_ptr_load_rlx(&m->curg); }
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/* sched.h: what the files of this room offer each other and the rooms below. */
+#ifndef MAG_SCHED_SCHED_H
+#define MAG_SCHED_SCHED_H
+
+#include "sched/rt.h"
+#include "sched/token.h"
+
+/* ---- p.c: Ps ---- */
+
+int mag__p_init_all(uint32_t procs);
+void mag__p_fini_all(void);
+
+static inline void p_acquire(struct m *m, struct p *p)
+{
+    m->p = p;
+    at_ptr_store_rlx(&p->m, m);
+}
+
+static inline struct p *p_at(uint32_t i) { return mag__rt.ps[i]; }
+
+/* ---- m.c: threads ---- */
+
+/* Gives p to a parked M or a new one. searching: the caller counted it in idle.searching. 0, or no thread can be had: p is
+ * still the caller's. */
+int mag__m_run(struct p *p, bool searching);
+/* The M, which holds no P, sleeps until it is given one. False: its thread must end. */
+bool mag__m_park(struct m *m);
+/* Its runtime has ended or is about to. */
+static inline bool mag__m_is_dead(const struct m *m)
+{
+    return m->epoch != at_32_load_rlx(&mag__rt.epoch);
+}
+void mag__m_reap(void);
+/* Once more, for when a thread of the program ended after the last M had parked. */
+void mag__m_check_deadlock(void);
+
+/* ---- wake.c: who is told of new work ---- */
+
+/* With a P: g becomes runnable and runs next, or at the tail. */
+void mag__wake_next(struct p *p, struct g *g);
+void mag__wake_tail(struct p *p, struct g *g);
+/* Without a P. */
+void mag__wake_global(struct g *g);
+void mag__wake_global_list(struct g_list list);
+/* From either. */
+void mag__wake_any(struct m *m, struct g *g);
+/* Work is visible: wake a searcher if nobody will find it. */
+void mag__wake_searcher(struct counters *count);
+
+/* ---- find.c: the search ---- */
+
+/* The next G by what this P knows itself, or NULL. */
+struct g *mag__find_local(struct p *p);
+/* The same, then the global queue. */
+struct g *mag__find_near(struct p *p);
+/* The full search, on g0. With the result the M holds a P. NULL: the thread must end. */
+struct g *mag__find_next(struct m *m);
+/* Is there work that a searcher would find? */
+bool mag__find_any_work(void);
+
+/* ---- park.c: leaving and coming back ---- */
+
+/* The goroutine that runs on m waits. `after` runs when it is off its stack and makes it visible to its waker. Returns
+ * the M it woke up on, in the runtime. */
+struct m *mag__park(struct m *m, enum g_reason why, g_after after, void *after_arg);
+/* g0's loop. */
+void mag__park_loop(struct m *m);
+/* For a goroutine that lost its P and must not go on without one. Returns the M it is on then, with a P. */
+struct m *mag__park_regain(struct m *m);
+
+/* Entering a call that may switch: m with a P. Aborts by name outside a goroutine. */
+struct m *mag__park_enter(const char *function);
+
+/* ---- spawn.c ---- */
+
+struct spawn {
+    mag_fn fn;
+    void *arg;
+    const void *copy;
+    size_t copy_size;
+    const char *name;
+    int stack_class;
+    uint16_t flags;
+    void *created;
+};
+int mag__spawn(const struct spawn *s);
+
+/* ---- foreign threads ---- */
+
+/* Between these the runtime does not go away. -EPERM: none; -ESHUTDOWN: stopping. */
+int mag__foreign_enter(void);
+void mag__foreign_leave(void);
+
+/* ---- sysmon.c ---- */
+
+int mag__sysmon_start(void);
+void mag__sysmon_stop(void);
+void mag__sysmon_wake(void);
+
+/* The caller of mag_run is told how it ended. */
+enum rt_done { DONE_NOT, DONE_MAIN, DONE_DEADLOCK };
+void mag__rt_done(enum rt_done how);
+
+#endif

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+/* spawn.c: mag_go and its kin. A goroutine is accepted when its descriptor is; its stack comes with its first run, except
+ * that a copy larger than the descriptor holds must have it at once.
+ *
+ * Foreign     a thread outside the runtime counts itself in rt.foreign while it is inside a call; shutdown waits for that
+ *             count.
+ * Ordering    FOR1  count up, fence, read state (foreign_enter) <-> write state, fence, read count (shutdown): without
+ *                   this a foreign thread could use the runtime while it is being taken apart.
+ *             FOR2  state release (start) -> state acquire (foreign_enter): without this a foreign thread could see
+ *                   "running" before the Ps and the arena it stands for.
+ *             FOR3  count down release (foreign_leave) -> count acquire (shutdown): without this the last use of the
+ *                   runtime could come after it was taken apart.
+ */
+#include "base/panic.h"
+#include "sched/sched.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- foreign threads ---- */
+
+int mag__foreign_enter(void)
+{
+    at_32_add_rlx(&mag__rt.foreign, 1);
+    at_fence_seq(); /* FOR1 */
+    uint32_t state = at_32_load_acq(&mag__rt.state); /* FOR2 */
+    if (likely(state == RT_RUNNING))
+        return 0;
+    mag__foreign_leave();
+    return state == RT_STOPPING ? -ESHUTDOWN : -EPERM;
+}
+
+void mag__foreign_leave(void) { at_32_add_rel(&mag__rt.foreign, (uint32_t)-1); /* FOR3 */ }
+
+/* ---- filling a descriptor ---- */
+
+static COLD int fill_large_copy(struct g *g, const struct spawn *s, struct p *p)
+{
+    size_t usable = mag__stack_usable(s->stack_class);
+    if (s->copy_size > usable / 4)
+        return -E2BIG;
+    g->stack = mag__stack_get(&mag__rt.arena->stacks, s->stack_class, p ? &p->stacks : NULL, mag__rt.stack_class);
+    if (g->stack == NULL)
+        return -ENOMEM;
+    /* at the low end, away from the frames; the stack is the goroutine's from the start */
+    g->arg = memcpy(g->stack - usable, s->copy, s->copy_size);
+    return 0;
+}
+
+static inline int fill(struct g *g, const struct spawn *s, struct p *p)
+{
+    g->fn = s->fn;
+    g->arg = s->arg;
+    g->stack = NULL;
+    g->flags = s->flags;
+    g->stack_class = (uint16_t)s->stack_class;
+    g->created = s->created;
+    g->ext = NULL;
+    if (s->copy_size != 0) {
+        if (unlikely(s->copy_size > G_ARGS))
+            return fill_large_copy(g, s, p);
+        g->arg = memcpy(g->args, s->copy, s->copy_size);
+    }
+    if (unlikely(s->name != NULL))
+        mag__g_set_name(g, s->name);
+    return 0;
+}
+
+static inline uint64_t next_id(struct p *p)
+{
+    if (unlikely(p->id == p->id_end)) {
+        p->id = at_64_add_rlx(&mag__rt.next_id, ID_BATCH) + 1;
+        p->id_end = p->id + ID_BATCH;
+    }
+    return p->id++;
+}
+
+static inline int spawn_with_p(struct m *m, const struct spawn *s)
+{
+    struct p *p = m->p;
+    struct g *g = mag__g_new_owner(&mag__rt.arena->gs, &p->gs);
+    if (unlikely(g == NULL))
+        return -ENOMEM;
+    int r = fill(g, s, p);
+    if (unlikely(r != 0)) {
+        mag__g_free_owner(&mag__rt.arena->gs, &p->gs, g);
+        return r;
+    }
+    at_64_store_rlx(&g->id, next_id(p));
+    COUNT_OWNER(&p->count, spawned);
+    mag__wake_next(p, g);
+    return 0;
+}
+
+static COLD int spawn_foreign(const struct spawn *s)
+{
+    int r = mag__foreign_enter();
+    if (r != 0)
+        return r;
+    struct g *g = mag__g_new_any(&mag__rt.arena->gs);
+    if (g == NULL)
+        r = -ENOMEM;
+    else if ((r = fill(g, s, NULL)) != 0)
+        mag__g_free_any(&mag__rt.arena->gs, g);
+    else {
+        at_64_store_rlx(&g->id, at_64_add_rlx(&mag__rt.next_id, 1) + 1);
+        COUNT_ANY(&mag__rt.count, spawned);
+        mag__wake_global(g);
+    }
+    mag__foreign_leave();
+    return r;
+}
+
+static inline int spawn(const struct spawn *s)
+{
+    struct m *m = mag__m_self();
+    if (likely(m != NULL)) {
+        if (unlikely(m->in_rt))
+            return -EPERM; /* a signal handler that interrupted the runtime */
+        if (likely(mag__token_enter(m) != NULL)) {
+            int r = spawn_with_p(m, s);
+            mag__token_leave(m);
+            return r;
+        }
+        int r = mag__m_is_dead(m) ? -ESHUTDOWN : spawn_foreign(s);
+        mag__token_leave(m);
+        return r;
+    }
+    return spawn_foreign(s);
+}
+
+int mag__spawn(const struct spawn *s) { return spawn(s); }
+
+/* ---- the public calls ---- */
+
+int mag_go(mag_fn fn, void *arg)
+{
+    if (unlikely(fn == NULL))
+        return -EINVAL;
+    struct spawn s = {.fn = fn, .arg = arg, .stack_class = mag__rt.stack_class, .created = __builtin_return_address(0)};
+    return spawn(&s);
+}
+
+int mag_go_copy(mag_fn fn, const void *arg, size_t size)
+{
+    if (unlikely(fn == NULL || (arg == NULL && size != 0)))
+        return -EINVAL;
+    struct spawn s = {.fn = fn,
+                      .copy = arg,
+                      .copy_size = size,
+                      .stack_class = mag__rt.stack_class,
+                      .created = __builtin_return_address(0)};
+    return spawn(&s);
+}
+
+int mag_go_with(const mag_go_config *cfg, mag_fn fn, void *arg)
+{
+    static const mag_go_config defaults;
+    if (cfg == NULL)
+        cfg = &defaults;
+    if (fn == NULL || cfg->group != NULL || (arg == NULL && cfg->copy != 0))
+        return -EINVAL;
+    for (size_t i = 0; i < ARRAY_LEN(cfg->reserved); i++)
+        if (cfg->reserved[i] != 0)
+            return -EINVAL;
+    struct spawn s = {.fn = fn,
+                      .arg = arg,
+                      .name = cfg->name,
+                      .stack_class = mag__rt.stack_class,
+                      .created = __builtin_return_address(0)};
+    if (cfg->stack_size != 0 && (s.stack_class = mag__stack_class(cfg->stack_size)) < 0)
+        return -EINVAL;
+    if (cfg->copy != 0) {
+        s.arg = NULL;
+        s.copy = arg;
+        s.copy_size = cfg->copy;
+    }
+    return spawn(&s);
+}
+
+/* ---- the goroutine about itself ---- */
+
+uint64_t mag_id(void)
+{
+    struct m *m = mag__m_self();
+    return m == NULL ? 0 : at_64_load_rlx(&m_curg(m)->id);
+}
+
+void mag_set_name(const char *name)
+{
+    struct m *m = mag__m_self();
+    if (m == NULL || m_curg(m) == &m->g0)
+        mag__panic_misuse("mag_set_name called outside a goroutine");
+    mag__g_set_name(m_curg(m), name);
+}

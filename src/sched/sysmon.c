@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT */
+/* sysmon.c: the thread that looks after the others when nobody else passes by.
+ *
+ * Duties      1 rescue: a runnable G waits while a P is idle: wake a searcher
+ *             2 retake: a goroutine computes past its slice while others wait: take its P (token.h), give it to another M
+ *             3 give memory back: stacks and descriptors that nobody needed for TRIM_NS
+ *             4 print the schedtrace line
+ * Pace        a look costs 10 to 20 us here, so it cannot come every 20: LOOK_FAST for BUSY_NS after it had something to do,
+ *             then doubling up to LOOK_SLOW, or earlier when a slice ends. After DEEP_NS with every P idle it sleeps until
+ *             the next M is given a P. An idle process has no wake-ups at all.
+ * Ordering    SYS1  asleep store, fence (sleep_deep), read the idle bits <-> idle bit cleared, fence (m_park), read asleep:
+ *                   without this an M could start to run while sysmon goes to sleep, and nobody would look after it.
+ * Hogs        a goroutine that lost its P goes on on its own thread. At most LOOSE_PER_P threads for each P may compute
+ *             without one: a thousand long computations do not become a thousand threads.
+ */
+#include "base/panic.h"
+#include "sched/sched.h"
+
+#define LOOK_FAST (100 * (int64_t)1000)
+#define LOOK_SLOW (10 * (int64_t)1000000)
+#define BUSY_NS (10 * (int64_t)1000000)
+#define DEEP_NS (1000 * (int64_t)1000000)
+#define TRIM_NS (250 * (int64_t)1000000)
+#define RELOOK_NS (20 * (int64_t)1000)
+enum { LOOSE_PER_P = 4, RESCUE_MEMORY = 3 };
+
+uint32_t mag_checkpoint_word; /* the public header reads it: no wrapper type there */
+
+static void set_checkpoint(bool wanted)
+{
+    a32 *word = (a32 *)&mag_checkpoint_word;
+    if (at_32_load_rlx(word) != wanted)
+        at_32_store_rlx(word, wanted);
+}
+
+struct watch {
+    int64_t pause;       /* until the next look */
+    int64_t busy_until;  /* keep looking often until then */
+    int64_t idle_since;  /* every P has been idle since, 0: not so */
+    int64_t trim_at, trace_at;
+    bool wanted;         /* somebody waits behind a long slice */
+};
+
+/* ---- rescue ---- */
+
+/* A runnext that nobody is told about: has its owner come for it within RELOOK_NS? */
+static void rescue_next(struct watch *w, struct p *p)
+{
+    struct g *g = mag__runq_next_peek(&p->runq);
+    uint32_t tick = at_32_load_rlx(&p->tick);
+    if (g == NULL || !mag__idle_some(&mag__rt.idle))
+        return;
+    mag__os_nap(RELOOK_NS);
+    if (mag__runq_next_peek(&p->runq) != g || at_32_load_rlx(&p->tick) != tick)
+        return;
+    at_32_store_rlx(&p->rescued, RESCUE_MEMORY);
+    mag__wake_searcher(NULL);
+    w->busy_until = mag__os_now() + BUSY_NS;
+}
+
+static void rescue(struct watch *w)
+{
+    if (!mag__idle_some(&mag__rt.idle))
+        return;
+    for (uint32_t i = 0; i < mag__rt.procs; i++)
+        rescue_next(w, p_at(i));
+    if (mag__find_any_work())
+        mag__wake_searcher(NULL);
+}
+
+/* ---- retake ---- */
+
+static bool others_wait(struct p *p)
+{
+    return mag__globq_length(&mag__rt.globq) != 0 || !mag__runq_is_empty(&p->runq);
+}
+
+static void retake(struct watch *w, struct p *p, int64_t now)
+{
+    struct m *m = at_ptr_load_rlx(&p->m);
+    if (m == NULL || at_32_load_rlx(&mag__rt.loose) >= LOOSE_PER_P * mag__rt.procs)
+        return;
+    if (!mag__token_take(m, p))
+        return; /* in the runtime: its next step is a new slice anyway */
+    if (mag__m_run(p, false) == 0) {
+        COUNT_ANY(&mag__rt.count, retakes_computing);
+        w->busy_until = now + BUSY_NS;
+        return;
+    }
+    /* no thread for it: what waits here goes where the others find it, and the P to whoever comes first */
+    mag__globq_put_list(&mag__rt.globq, mag__runq_drain_owner(&p->runq));
+    mag__idle_put(&mag__rt.idle, p->index, false);
+}
+
+/* How long the P's present slice has lasted, by what sysmon has seen of it. */
+static int64_t slice_age(struct p *p, int64_t now)
+{
+    uint32_t tick = at_32_load_rlx(&p->tick);
+    if (tick != p->seen_tick || p->seen_at == 0) {
+        p->seen_tick = tick;
+        p->seen_at = now;
+    }
+    return now - p->seen_at;
+}
+
+static void look_at_slices(struct watch *w, int64_t now)
+{
+    int64_t slice = mag__rt.slice;
+    w->wanted = false;
+    for (uint32_t i = 0; i < mag__rt.procs; i++) {
+        struct p *p = p_at(i);
+        if (mag__idle_is(&mag__rt.idle, i)) {
+            p->seen_at = 0;
+            continue;
+        }
+        int64_t age = slice_age(p, now);
+        if (slice < 0 || !others_wait(p))
+            continue;
+        if (age >= slice / 2)
+            w->wanted = true;
+        if (age >= slice) {
+            retake(w, p, now);
+            p->seen_at = 0;
+        } else if (w->pause > slice - age) {
+            w->pause = slice - age; /* come back when it ends */
+        }
+    }
+    set_checkpoint(w->wanted);
+}
+
+/* ---- the loop ---- */
+
+static void keep_house(struct watch *w, int64_t now)
+{
+    if (now >= w->trim_at) {
+        size_t n = mag__stack_trim(&mag__rt.arena->stacks) + mag__g_heap_trim(&mag__rt.arena->gs);
+        mag__m_reap();
+        w->trim_at = now + TRIM_NS;
+        if (n != 0) /* there may be more that was used during the last interval: look again before the deep sleep */
+            w->idle_since = 0;
+    }
+    if (mag__rt.schedtrace != 0 && now >= w->trace_at) {
+        mag__rt.trace_line(now);
+        w->trace_at += mag__rt.schedtrace;
+        if (w->trace_at <= now)
+            w->trace_at = now + mag__rt.schedtrace;
+    }
+    if (mag__rt.schedtrace != 0 && w->pause > w->trace_at - now)
+        w->pause = w->trace_at - now;
+}
+
+/* Every P idle for a second: nothing to look after until an M is given a P. */
+static bool may_sleep_deep(struct watch *w, int64_t now)
+{
+    if (mag__idle_count(&mag__rt.idle) != mag__rt.procs || mag__find_any_work()) {
+        w->idle_since = 0;
+        return false;
+    }
+    if (w->idle_since == 0)
+        w->idle_since = now;
+    mag__m_check_deadlock();
+    return now - w->idle_since >= DEEP_NS && mag__rt.schedtrace == 0;
+}
+
+static void sleep_deep(struct watch *w, uint32_t word)
+{
+    at_32_store_rlx(&mag__rt.sysmon_asleep, 1);
+    at_fence_seq(); /* SYS1 */
+    if (mag__idle_count(&mag__rt.idle) == mag__rt.procs)
+        mag__os_futex_wait(&mag__rt.sysmon_word, word, OS_FOREVER);
+    at_32_store_rlx(&mag__rt.sysmon_asleep, 0);
+    w->idle_since = 0;
+    w->pause = LOOK_FAST;
+}
+
+static void *sysmon_main(void *arg)
+{
+    (void)arg;
+    int64_t now = mag__os_now();
+    struct watch w = {.pause = LOOK_FAST, .trim_at = now + TRIM_NS, .trace_at = now + mag__rt.schedtrace};
+    for (;;) {
+        uint32_t word = at_32_load_rlx(&mag__rt.sysmon_word);
+        if (at_32_load_rlx(&mag__rt.state) == RT_STOPPING)
+            return NULL;
+        mag__os_futex_wait(&mag__rt.sysmon_word, word, mag__os_now() + w.pause);
+        now = mag__os_now();
+        at_64_store_rlx(&mag__rt.clock, (uint64_t)now);
+        w.pause = now < w.busy_until ? LOOK_FAST : w.pause * 2;
+        if (w.pause > LOOK_SLOW)
+            w.pause = LOOK_SLOW;
+        rescue(&w);
+        look_at_slices(&w, now);
+        keep_house(&w, now);
+        word = at_32_load_rlx(&mag__rt.sysmon_word);
+        if (may_sleep_deep(&w, now) && at_32_load_rlx(&mag__rt.state) != RT_STOPPING)
+            sleep_deep(&w, word);
+    }
+}
+
+int mag__sysmon_start(void) { return mag__os_thread_start(&mag__rt.sysmon, "magpie-sysmon", sysmon_main, NULL); }
+
+void mag__sysmon_wake(void)
+{
+    at_32_add_rlx(&mag__rt.sysmon_word, 1);
+    mag__os_futex_wake(&mag__rt.sysmon_word, 1);
+}
+
+void mag__sysmon_stop(void)
+{
+    mag__sysmon_wake();
+    mag__os_thread_join(&mag__rt.sysmon);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* token.h: the border between the runtime and user code: the P is a token.
+ *
+ * What        a goroutine outside the runtime, computing or blocked in any C function, does not own its P for good.
+ *             Leaving the runtime stores the P into the M's token word; entering takes it back; anyone may take it in
+ *             between: sysmon, shutdown, set_procs. Whoever gets it owns the P. A goroutine that finds NULL has lost it
+ *             and runs on, on its own thread, where the kernel time-slices it: that is preemption of any C code, with
+ *             neither signals nor instrumentation, and with locks and thread-locals intact.
+ * Invariants  a P is in exactly one place: an idle bit, one M's `p` while that M is in the runtime, one M's `tok`, or in the
+ *             hands of a thread that is about to pass it on
+ *             tok != NULL => the M is in user code. In the runtime tok is NULL and m->p says what it holds
+ * Who         enter, leave: the M's own thread. take: anyone.
+ * Ordering    TOK1  tok store release (leave) -> tok xchg / cas acquire (enter, take): without this the new holder could
+ *                   see the P's ring, caches and counters as they were before its last holder used them.
+ * Nesting     in_rt tells a signal handler that interrupted the runtime from a goroutine that lost its P.
+ * Rejected    an in_rt flag against a retake flag with membarrier: loses Ps unless it grows a third state, and a take
+ *             costs 10 to 15 us instead of 0.1 to 0.3.
+ * See         tests/token.c
+ */
+#ifndef MAG_SCHED_TOKEN_H
+#define MAG_SCHED_TOKEN_H
+
+#include "sched/rt.h"
+
+/* The P, or NULL: lost. */
+static inline struct p *mag__token_enter(struct m *m)
+{
+    m->in_rt = 1;
+    compiler_barrier();
+    struct p *p = at_ptr_xchg_acq(&m->tok, NULL); /* TOK1 */
+    if (unlikely(p == NULL)) {
+        m->p = NULL;
+        m->loose = true;
+    }
+    return p;
+}
+
+static inline void mag__token_leave(struct m *m)
+{
+    at_ptr_store_rel(&m->tok, m->p); /* TOK1 */
+    compiler_barrier();
+    m->in_rt = 0;
+}
+
+/* True: the P is the caller's now, and m runs loose until it comes back for another. */
+static inline bool mag__token_take(struct m *m, struct p *p)
+{
+    void *seen = p;
+    if (!at_ptr_cas_acq(&m->tok, &seen, NULL)) /* TOK1 */
+        return false;
+    at_32_add_rlx(&mag__rt.loose, 1);
+    return true;
+}
+
+/* The M no longer runs a goroutine without a P. */
+static inline void mag__token_settle(struct m *m)
+{
+    if (unlikely(m->loose)) {
+        m->loose = false;
+        at_32_add_rlx(&mag__rt.loose, (uint32_t)-1);
+    }
+}
+
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* wake.c: making goroutines runnable, and who is told.
+ *
+ * Waking is the expensive thing: a futex wake costs the waker 7 to 10 us and the sleeper 20 to 40, a ring operation 3 ns.
+ * Rules       a G in the ring or the global queue wakes a searcher if nobody searches and a P is idle (core/idle.c)
+ *             a G alone in runnext wakes nobody: its P's owner is about to run it. `rescued` corrects that guess: when a
+ *             thief or sysmon had to rescue such a G, the next RESCUE_MEMORY ones wake a searcher as well
+ *             one searcher at a time; it passes the baton when it finds more work than it takes
+ */
+#include "base/panic.h"
+#include "sched/sched.h"
+
+#include <errno.h>
+
+void mag__wake_searcher(struct counters *count)
+{
+    while (mag__idle_wake_wanted(&mag__rt.idle)) {
+        int i = mag__idle_take_any(&mag__rt.idle, 0);
+        if (i >= 0) {
+            if (mag__m_run(p_at((uint32_t)i), true) == 0) {
+                if (count != NULL)
+                    COUNT_OWNER(count, wakes);
+                else
+                    COUNT_ANY(&mag__rt.count, wakes);
+                return;
+            }
+            mag__idle_put(&mag__rt.idle, (unsigned)i, true);
+            return; /* no thread to be had: sysmon tries again */
+        }
+        /* somebody took the last idle P meanwhile. While this thread was counted as searching others relied on it. */
+        mag__idle_search_end(&mag__rt.idle);
+        if (!mag__find_any_work())
+            return;
+    }
+}
+
+static inline void told(struct p *p)
+{
+    if (mag__rt.procs > 1)
+        mag__wake_searcher(&p->count);
+}
+
+static COLD void spill(struct p *p, struct g *g)
+{
+    do {
+        struct g_list list = mag__runq_spill_owner(&p->runq, g);
+        if (list.n != 0) {
+            COUNT_OWNER(&p->count, spills);
+            mag__globq_put_list(&mag__rt.globq, list);
+            return;
+        }
+    } while (!mag__runq_put_owner(&p->runq, g));
+}
+
+void mag__wake_tail(struct p *p, struct g *g)
+{
+    g_set_state(g, G_RUNNABLE);
+    if (unlikely(!mag__runq_put_owner(&p->runq, g)))
+        spill(p, g);
+    told(p);
+}
+
+void mag__wake_next(struct p *p, struct g *g)
+{
+    g_set_state(g, G_RUNNABLE);
+    struct g *kicked = mag__runq_next_swap_owner(&p->runq, g);
+    if (kicked != NULL) {
+        if (unlikely(!mag__runq_put_owner(&p->runq, kicked)))
+            spill(p, kicked);
+        told(p);
+    } else if (unlikely(at_32_load_rlx(&p->rescued) != 0)) {
+        told(p);
+    }
+}
+
+void mag__wake_global_list(struct g_list list)
+{
+    mag__globq_put_list(&mag__rt.globq, list);
+    mag__wake_searcher(NULL);
+}
+
+void mag__wake_global(struct g *g)
+{
+    g_set_state(g, G_RUNNABLE);
+    g->next = NULL;
+    mag__wake_global_list((struct g_list){.first = g, .last = g, .n = 1});
+}
+
+void mag__wake_any(struct m *m, struct g *g)
+{
+    if (likely(m != NULL && m->p != NULL))
+        mag__wake_next(m->p, g);
+    else
+        mag__wake_global(g);
+}
