@@ -39,6 +39,24 @@
 #include <time.h>
 #include <unistd.h>
 
+/* ---- the build: 0 or 1 ---- */
+
+#if defined(__has_feature)
+#define T_HAS_FEATURE(x) __has_feature(x)
+#else
+#define T_HAS_FEATURE(x) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || T_HAS_FEATURE(thread_sanitizer)
+#define T_TSAN 1 /* knows at most some 8000 threads and goroutines at a time */
+#else
+#define T_TSAN 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || T_HAS_FEATURE(address_sanitizer)
+#define T_ASAN 1
+#else
+#define T_ASAN 0
+#endif
+
 /* ---- values of any type ---- */
 
 enum t_kind { T_SIGNED, T_UNSIGNED, T_FLOAT, T_POINTER };

@@ -14,6 +14,7 @@
 #define MAG_CORE_G_H
 
 #include "magpie.h"
+#include "arch/switch.h"
 #include "base/atomic.h"
 #include "os/lock.h"
 
@@ -30,37 +31,30 @@ enum g_flag {
 /* Why a goroutine waits, for the dump. The index of a word in mag__g_reason_name. */
 enum g_reason { WAIT_NONE, WAIT_WG, WAIT_MAX };
 
-struct m;
-struct g;
-
-/* Runs on the next stack, when `prev` is off its own: the only place where prev may be made visible to others. */
-typedef void (*g_after)(struct m *m, struct g *prev);
-
 struct g {
     /* touched at every switch */
-    void *sp;         /* where it stopped; the switch knows this to be at offset 0 */
+    struct context at;   /* where it stopped; the switch knows this to be the first member */
     union {
         struct g *next;  /* in a queue or a free list */
         void *after_arg; /* between leaving its stack and its after-step */
     };
-    mag_fn fn;
     union {
         void *arg;       /* before the first run */
         a64 since;       /* from then on: when it last began to wait, on rt.clock */
     };
-    char *stack;      /* the top of its stack, NULL before the first run */
-    g_after after;
-    a64 id;
-    a32 state;        /* enum g_state | enum g_reason << 8 */
-    uint16_t flags;   /* enum g_flag */
+    char *stack;         /* the top of its stack, NULL before the first run */
+    void *ext;           /* what only some goroutines have; in the heap: the next magazine */
+    a32 state;           /* enum g_state | enum g_reason << 8 */
+    uint16_t flags;      /* enum g_flag */
     uint16_t stack_class;
     /* the copy of mag_go_copy */
     _Alignas(16) char args[G_ARGS];
     /* rarely touched */
+    mag_fn fn;
+    void *created;       /* the caller of mag_go */
+    a64 id;
+    a64 spare;
     a64 name[G_NAME / 8];
-    void *created;    /* the caller of mag_go */
-    void *ext;        /* what only some goroutines have; in the heap: the next magazine */
-    void *spare[2];
 #ifdef MAG_TSAN
     void *fiber;
 #endif
@@ -72,7 +66,7 @@ struct g {
 #if !defined(MAG_TSAN) && !defined(MAG_ASAN)
 _Static_assert(sizeof(struct g) <= 192, "a goroutine before its first run is 192 bytes");
 #endif
-_Static_assert(offsetof(struct g, sp) == 0, "switch_*.S");
+_Static_assert(offsetof(struct g, at) == 0, "arch/switch.h");
 
 static inline enum g_state g_state(const struct g *g) { return at_32_load_rlx(&g->state) & 0xff; }
 static inline void g_set_state(struct g *g, enum g_state s) { at_32_store_rlx(&g->state, s); }

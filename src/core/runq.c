@@ -20,12 +20,13 @@
  *             Stealing at the tail: a second cas on every put.
  *             Plain slots, as in Go: in C a thief whose cas fails has read them in a race: undefined behaviour.
  *             Reading head on every put: it is the line that thieves write; head_seen is enough until the ring looks full.
+ * Inline      put and get are in runq.h: a call costs as much as they do.
  * See         tests/runq.c, tests/model/runq.c, bench/micro/runq.c
  */
 #include "core/runq.h"
 #include "base/panic.h"
 
-#define MASK (RUNQ_SIZE - 1)
+#define MASK RUNQ_MASK
 
 void mag__runq_init(struct runq *q, uint32_t start)
 {
@@ -33,31 +34,6 @@ void mag__runq_init(struct runq *q, uint32_t start)
     at_32_store_rlx(&q->tail, start);
     q->head_seen = start;
     at_ptr_store_rlx(&q->next, NULL);
-}
-
-bool mag__runq_put_owner(struct runq *q, struct g *g)
-{
-    uint32_t t = at_32_load_rlx(&q->tail);
-    if (unlikely(t - q->head_seen >= RUNQ_SIZE)) { /* a steal may have moved tail by many */
-        q->head_seen = at_32_load_acq(&q->head); /* RQ2 */
-        if (t - q->head_seen == RUNQ_SIZE)
-            return false;
-    }
-    at_ptr_store_rlx(&q->slot[t & MASK], g);
-    at_32_store_rel(&q->tail, t + 1); /* RQ1 RQ4 */
-    return true;
-}
-
-struct g *mag__runq_get_owner(struct runq *q)
-{
-    uint32_t t = at_32_load_rlx(&q->tail);
-    uint32_t h = at_32_load_rlx(&q->head);
-    while (t != h) {
-        struct g *g = at_ptr_load_rlx(&q->slot[h & MASK]);
-        if (likely(at_32_cas_rel(&q->head, &h, h + 1))) /* RQ2 */
-            return g;
-    }
-    return NULL;
 }
 
 struct g_list mag__runq_spill_owner(struct runq *q, struct g *g)

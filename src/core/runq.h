@@ -14,6 +14,8 @@
 #endif
 _Static_assert((RUNQ_SIZE & (RUNQ_SIZE - 1)) == 0 && RUNQ_SIZE >= 2, "a power of two, so that the indices may wrap");
 
+#define RUNQ_MASK (RUNQ_SIZE - 1)
+
 struct runq {
     ON_LINE a32 head;    /* next to take; cas by the owner and by thieves */
     ON_LINE a32 tail;    /* next to fill; written by the owner */
@@ -31,9 +33,32 @@ struct g_list {
 void mag__runq_init(struct runq *q, uint32_t start);
 
 /* Owner: false when the ring is full. */
-bool mag__runq_put_owner(struct runq *q, struct g *g);
+static inline bool mag__runq_put_owner(struct runq *q, struct g *g)
+{
+    uint32_t t = at_32_load_rlx(&q->tail);
+    if (unlikely(t - q->head_seen >= RUNQ_SIZE)) { /* a steal may have moved tail by many */
+        q->head_seen = at_32_load_acq(&q->head); /* RQ2 */
+        if (t - q->head_seen == RUNQ_SIZE)
+            return false;
+    }
+    at_ptr_store_rlx(&q->slot[t & RUNQ_MASK], g);
+    at_32_store_rel(&q->tail, t + 1); /* RQ1 RQ4 */
+    return true;
+}
+
 /* Owner: the oldest, or NULL. */
-struct g *mag__runq_get_owner(struct runq *q);
+static inline struct g *mag__runq_get_owner(struct runq *q)
+{
+    uint32_t t = at_32_load_rlx(&q->tail);
+    uint32_t h = at_32_load_rlx(&q->head);
+    while (t != h) {
+        struct g *g = at_ptr_load_rlx(&q->slot[h & RUNQ_MASK]);
+        if (likely(at_32_cas_rel(&q->head, &h, h + 1))) /* RQ2 */
+            return g;
+    }
+    return NULL;
+}
+
 /* Owner, ring full: the older half and then g, to be moved elsewhere. Empty when thieves made room meanwhile. */
 struct g_list mag__runq_spill_owner(struct runq *q, struct g *g);
 /* Owner: the whole ring and runnext, oldest first. */

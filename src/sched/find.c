@@ -10,7 +10,7 @@
  * A G handed over through runnext shares its predecessor's slice: it does not count as one.
  */
 #include "base/panic.h"
-#include "sched/sched.h"
+#include "sched/find.h"
 
 enum {
     SEARCH_NS = 20000,     /* about what a futex wake costs the sleeper */
@@ -19,17 +19,9 @@ enum {
     RESCUE_MEMORY = 3,
 };
 
-/* ---- local ---- */
+/* ---- local: the rest is in find.h ---- */
 
-static inline struct g *from_next(struct p *p)
-{
-    struct g *g = mag__runq_next_take_owner(&p->runq);
-    if (g != NULL && unlikely(at_32_load_rlx(&p->rescued) != 0))
-        at_32_store_rlx(&p->rescued, at_32_load_rlx(&p->rescued) - 1); /* the owner came by itself */
-    return g;
-}
-
-static NOINLINE struct g *one_from_global(struct p *p)
+struct g *mag__find_one_global(struct p *p)
 {
     p->global_in = GLOBAL_EVERY;
     if (mag__globq_length(&mag__rt.globq) == 0)
@@ -40,27 +32,9 @@ static NOINLINE struct g *one_from_global(struct p *p)
     return one.first;
 }
 
-struct g *mag__find_local(struct p *p)
-{
-    struct g *g;
-    if (unlikely(at_32_load_rlx(&p->attention) != 0))
-        return NULL;
-    if (p->next_streak < NEXT_STREAK && (g = from_next(p)) != NULL) {
-        p->next_streak++;
-        return g;
-    }
-    p->next_streak = 0;
-    at_32_bump_owner(&p->tick, 1);
-    if (unlikely(--p->global_in == 0) && (g = one_from_global(p)) != NULL)
-        return g;
-    if ((g = mag__runq_get_owner(&p->runq)) != NULL)
-        return g;
-    return from_next(p);
-}
-
 /* ---- global ---- */
 
-static struct g *from_global(struct p *p)
+struct g *mag__find_global(struct p *p)
 {
     uint32_t have = mag__globq_length(&mag__rt.globq);
     if (have == 0)
@@ -75,14 +49,6 @@ static struct g *from_global(struct p *p)
         must(mag__runq_put_owner(&p->runq, g)); /* the ring was empty, the share is at most half of it */
     }
     return first;
-}
-
-struct g *mag__find_near(struct p *p)
-{
-    struct g *g = mag__find_local(p);
-    if (g != NULL || unlikely(at_32_load_rlx(&p->attention) != 0))
-        return g;
-    return from_global(p);
 }
 
 /* ---- steal ---- */
@@ -137,7 +103,7 @@ static struct g *steal(struct m *m, struct p *p)
         bool last = mag__os_now() >= end;
         struct g *g = steal_round(p, last);
         if (g == NULL)
-            g = from_global(p);
+            g = mag__find_global(p);
         if (g != NULL || last || at_32_load_rlx(&p->attention) != 0)
             return g;
         for (int i = 0; i < PAUSES; i++)

@@ -46,3 +46,13 @@ void mag__p_fini_all(void)
     }
     rt->procs = 0;
 }
+
+bool mag__p_take_idle(struct m *m)
+{
+    int i = mag__m_is_dead(m) ? -1 : mag__idle_take_any(&mag__rt.idle, 0);
+    if (i < 0)
+        return false;
+    p_acquire(m, p_at((uint32_t)i));
+    mag__token_settle(m);
+    return true;
+}

@@ -11,10 +11,10 @@
  * Identity    `m` is read again, or comes out of the switch, after everything that may switch: the goroutine may be on
  *             another thread then.
  */
-#include "base/panic.h"
 #include "arch/switch.h"
+#include "base/panic.h"
+#include "sched/find.h"
 #include "sched/sanitize.h"
-#include "sched/sched.h"
 
 #include <errno.h>
 
@@ -24,39 +24,34 @@ struct cxa_globals {
     uintptr_t uncaught;
 };
 
-static inline struct g *switch_raw(struct m **m, struct g *self, struct g *next, bool ends)
-{
-    at_ptr_store_rlx(&(*m)->curg, next);
-    san_before(self, next, ends);
-    struct switched s = mag__arch_switch(self, next, *m);
-    san_after(self);
-    *m = s.m;
-    return s.prev;
-}
+static NOINLINE void cxa_save(struct cxa_globals *saved) { *saved = *(struct cxa_globals *)mag__rt.cxa_globals(); }
+static NOINLINE void cxa_load(struct cxa_globals saved) { *(struct cxa_globals *)mag__rt.cxa_globals() = saved; }
 
-static NOINLINE struct g *switch_with_cxa(struct m **m, struct g *self, struct g *next, bool ends)
-{
-    struct cxa_globals saved = *(struct cxa_globals *)mag__rt.cxa_globals();
-    struct g *prev = switch_raw(m, self, next, ends);
-    *(struct cxa_globals *)mag__rt.cxa_globals() = saved;
-    return prev;
-}
-
-/* Returns when somebody switches back to self, on the M it is on then. */
+/* Leaves self for next. Returns when somebody switches back, with the M it is on then. */
 static ALWAYS_INLINE struct m *switch_to(struct m *m, struct g *self, struct g *next, g_after after, bool ends)
 {
-    self->after = after;
-    struct g *prev = likely(mag__rt.cxa_globals == NULL) ? switch_raw(&m, self, next, ends)
-                                                         : switch_with_cxa(&m, self, next, ends);
-    prev->after(m, prev);
-    return m;
+    bool cxa = unlikely(mag__rt.cxa_globals != NULL);
+    struct cxa_globals saved;
+    if (cxa)
+        cxa_save(&saved);
+    uint64_t control = mag__arch_control();
+    at_ptr_store_rlx(&m->curg, next);
+    san_before(self, next, ends);
+    struct switched s = mag__arch_switch(self, next, m, after, control);
+    san_after(self);
+    if (unlikely(s.control != control))
+        mag__arch_set_control(control);
+    if (cxa)
+        cxa_load(saved);
+    s.after(s.m, s.prev);
+    return s.m;
 }
 
 static void after_nothing(struct m *m, struct g *prev) { (void)m, (void)prev; }
 
 /* ---- starting ---- */
 
-static NORETURN void goroutine_main(struct g *prev, struct m *m);
+static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m, g_after after, uint64_t control);
 
 /* Spreads stacks over the sets of the first-level cache: their tops are page-aligned and would all meet in a few. */
 static size_t colour(const char *top) { return ((uintptr_t)top * 0x9e3779b97f4a7c15u >> 60) * CACHE_LINE; }
@@ -100,7 +95,7 @@ static COLD void retry_no_stack(void)
 static void lay_first_frame(struct g *g)
 {
     g->flags |= G_STARTED;
-    g->sp = mag__arch_prepare(g->stack - colour(g->stack), goroutine_main);
+    mag__arch_prepare(&g->at, g->stack - colour(g->stack), goroutine_main);
     san_bound(g);
 }
 
@@ -176,14 +171,6 @@ static inline bool may_adopt(const struct g *ended, const struct g *next)
            next->stack_class == ended->stack_class && likely(mag__rt.cxa_globals == NULL);
 }
 
-static COLD struct g *end_without_p(struct m *m)
-{
-    int i = mag__m_is_dead(m) ? -1 : mag__idle_take_any(&mag__rt.idle, 0);
-    if (i >= 0)
-        p_acquire(m, p_at((uint32_t)i));
-    return &m->g0;
-}
-
 /* The goroutine's function is over. Returns on the same stack, with the next goroutine to run on it; adopt == false: does
  * not return. */
 static struct m *finish(struct m *m, bool adopt)
@@ -193,7 +180,8 @@ static struct m *finish(struct m *m, bool adopt)
     if (unlikely(g->flags & G_MAIN) && !mag__m_is_dead(m))
         mag__rt_done(DONE_MAIN);
     if (unlikely(p == NULL)) {
-        next = end_without_p(m);
+        mag__p_take_idle(m); /* g0 goes on with it, or sleeps */
+        next = &m->g0;
     } else {
         next = mag__find_local(p);
         while (next != NULL) {
@@ -219,12 +207,14 @@ static struct m *finish(struct m *m, bool adopt)
     mag__panic_broken(__FILE__, __LINE__, "a goroutine that ended is not switched to");
 }
 
-static NORETURN void goroutine_main(struct g *prev, struct m *m)
+static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m, g_after after, uint64_t control)
 {
-    san_after(m_curg(m));
-    prev->after(m, prev);
+    san_after(self);
+    if (unlikely(control != ARCH_CONTROL_DEFAULT))
+        mag__arch_set_control(ARCH_CONTROL_DEFAULT);
     if (unlikely(mag__rt.cxa_globals != NULL))
-        *(struct cxa_globals *)mag__rt.cxa_globals() = (struct cxa_globals){0};
+        cxa_load((struct cxa_globals){0});
+    after(m, prev);
     for (;;) {
         struct g *g = m_curg(m);
         mag_fn fn = g->fn;
@@ -239,7 +229,7 @@ void mag_exit(void)
 {
     struct m *m = mag__m_self();
     if (m == NULL || m->in_rt)
-        mag__panic_misuse("mag_exit called outside a goroutine");
+        mag__park_misused("mag_exit");
     finish(m, false);
     __builtin_unreachable();
 }
@@ -259,23 +249,14 @@ struct m *mag__park_regain(struct m *m)
     struct g *g = m_curg(m);
     if (unlikely(mag__m_is_dead(m)))
         switch_to(m, g, &m->g0, after_nothing, true); /* never comes back */
-    int i = mag__idle_take_any(&mag__rt.idle, 0);
-    if (i >= 0) {
-        p_acquire(m, p_at((uint32_t)i));
-        mag__token_settle(m);
+    if (mag__p_take_idle(m))
         return m;
-    }
     return switch_to(m, g, &m->g0, after_global, false);
 }
 
-struct m *mag__park_enter(const char *function)
+COLD void mag__park_misused(const char *function)
 {
-    struct m *m = mag__m_self();
-    if (unlikely(m == NULL || m->in_rt))
-        mag__panic_misuse("%s called outside a goroutine", function);
-    if (likely(mag__token_enter(m) != NULL))
-        return m;
-    return mag__park_regain(m);
+    mag__panic_misuse("%s called outside a goroutine", function);
 }
 
 struct m *mag__park(struct m *m, enum g_reason why, g_after after, void *after_arg)
@@ -293,7 +274,7 @@ struct m *mag__park(struct m *m, enum g_reason why, g_after after, void *after_a
 
 static void after_yield(struct m *m, struct g *prev) { mag__wake_tail(m->p, prev); }
 
-static struct m *yield(struct m *m)
+static inline struct m *yield(struct m *m)
 {
     struct p *p = m->p;
     struct g *g;

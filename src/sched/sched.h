@@ -17,6 +17,9 @@ static inline void p_acquire(struct m *m, struct p *p)
     at_ptr_store_rlx(&p->m, m);
 }
 
+/* A goroutine that lost its P gets an idle one, if there is one, without leaving its thread. */
+bool mag__p_take_idle(struct m *m);
+
 static inline struct p *p_at(uint32_t i) { return mag__rt.ps[i]; }
 
 /* ---- m.c: threads ---- */
@@ -50,10 +53,7 @@ void mag__wake_searcher(struct counters *count);
 
 /* ---- find.c: the search ---- */
 
-/* The next G by what this P knows itself, or NULL. */
-struct g *mag__find_local(struct p *p);
-/* The same, then the global queue. */
-struct g *mag__find_near(struct p *p);
+/* find.h has its first steps, inline. */
 /* The full search, on g0. With the result the M holds a P. NULL: the thread must end. */
 struct g *mag__find_next(struct m *m);
 /* Is there work that a searcher would find? */
@@ -69,8 +69,19 @@ void mag__park_loop(struct m *m);
 /* For a goroutine that lost its P and must not go on without one. Returns the M it is on then, with a P. */
 struct m *mag__park_regain(struct m *m);
 
+/* Aborts by name: the call was made outside a goroutine. */
+NORETURN void mag__park_misused(const char *function);
+
 /* Entering a call that may switch: m with a P. Aborts by name outside a goroutine. */
-struct m *mag__park_enter(const char *function);
+static inline struct m *mag__park_enter(const char *function)
+{
+    struct m *m = mag__m_self();
+    if (unlikely(m == NULL || m->in_rt))
+        mag__park_misused(function);
+    if (likely(mag__token_enter(m) != NULL))
+        return m;
+    return mag__park_regain(m);
+}
 
 /* ---- spawn.c ---- */
 

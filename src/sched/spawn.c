@@ -117,12 +117,11 @@ static inline int spawn(const struct spawn *s)
     if (likely(m != NULL)) {
         if (unlikely(m->in_rt))
             return -EPERM; /* a signal handler that interrupted the runtime */
-        if (likely(mag__token_enter(m) != NULL)) {
-            int r = spawn_with_p(m, s);
-            mag__token_leave(m);
-            return r;
-        }
-        int r = mag__m_is_dead(m) ? -ESHUTDOWN : spawn_foreign(s);
+        int r;
+        if (likely(mag__token_enter(m) != NULL) || mag__p_take_idle(m))
+            r = spawn_with_p(m, s);
+        else
+            r = mag__m_is_dead(m) ? -ESHUTDOWN : spawn_foreign(s);
         mag__token_leave(m);
         return r;
     }

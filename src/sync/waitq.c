@@ -17,7 +17,9 @@
 #include <errno.h>
 
 struct waiter {
-    struct waiter *next;
+    struct waiter *next;  /* first of its key: the first of the bucket's next key */
+    struct waiter *same;  /* the next with the same key, in order of arrival */
+    struct waiter *last;  /* first of its key: the last with it */
     const void *key;
     struct g *g;          /* NULL: a thread */
     struct parker parker; /* of the thread */
@@ -25,52 +27,72 @@ struct waiter {
 };
 
 struct waitq_bucket {
-    ON_LINE struct lock lock;
-    struct waiter *first, *last;
+    struct lock lock;
+    struct waiter *first;
 };
 
-enum { BUCKETS = 256 };
+enum { BUCKET_BITS = 12 };
 
-static struct waitq_bucket table[BUCKETS];
+static struct waitq_bucket table[1 << BUCKET_BITS];
 
 static struct waitq_bucket *bucket_of(const void *key)
 {
-    return &table[(uintptr_t)key * 0x9e3779b97f4a7c15u >> 56];
+    return &table[(uintptr_t)key * 0x9e3779b97f4a7c15u >> (64 - BUCKET_BITS)];
 }
-_Static_assert(BUCKETS == 1 << 8, "bucket_of takes the top 8 bits");
+
+/* Where the first with this key is linked, or where it would be. */
+static struct waiter **find_key(struct waitq_bucket *b, const void *key)
+{
+    struct waiter **at = &b->first;
+    while (*at != NULL && (*at)->key != key)
+        at = &(*at)->next;
+    return at;
+}
 
 static void enqueue(struct waitq_bucket *b, struct waiter *w)
 {
-    w->next = NULL;
-    if (b->first == NULL)
+    struct waiter **at = find_key(b, w->key), *first = *at;
+    if (first == NULL) {
+        w->last = w;
+        w->next = b->first; /* who came last is often woken first */
         b->first = w;
-    else
-        b->last->next = w;
-    b->last = w;
-}
-
-/* Takes out those for whom match says so, in order. */
-static struct waiter *unlink_if(struct waitq_bucket *b, bool (*match)(const struct waiter *, const void *), const void *arg)
-{
-    struct waiter *out = NULL, **out_end = &out, *last = NULL;
-    for (struct waiter **at = &b->first, *w; (w = *at) != NULL;) {
-        if (match(w, arg)) {
-            *at = w->next;
-            w->next = NULL;
-            *out_end = w;
-            out_end = &w->next;
-        } else {
-            last = w;
-            at = &w->next;
-        }
+    } else {
+        first->last->same = w;
+        first->last = w;
     }
-    b->last = last;
-    return out;
 }
 
-static bool has_key(const struct waiter *w, const void *key) { return w->key == key; }
-static bool is_it(const struct waiter *w, const void *it) { return w == it; }
-static bool is_anyone(const struct waiter *w, const void *arg) { return (void)w, (void)arg, true; }
+/* Takes out all with this key, chained through `same`. */
+static struct waiter *unlink_key(struct waitq_bucket *b, const void *key)
+{
+    struct waiter **at = find_key(b, key), *first = *at;
+    if (first != NULL)
+        *at = first->next;
+    return first;
+}
+
+/* Takes out this one. False: somebody else did. */
+static bool unlink_one(struct waitq_bucket *b, struct waiter *w)
+{
+    struct waiter **at = find_key(b, w->key), *first = *at, *before = NULL;
+    for (struct waiter *x = first; x != w; x = x->same) {
+        if (x == NULL)
+            return false;
+        before = x;
+    }
+    if (before != NULL) {
+        before->same = w->same;
+        if (first->last == w)
+            first->last = before;
+    } else if (w->same != NULL) {
+        w->same->next = w->next;
+        w->same->last = w->last;
+        *at = w->same;
+    } else {
+        *at = w->next;
+    }
+    return true;
+}
 
 /* ---- waiting ---- */
 
@@ -86,9 +108,9 @@ static int wait_thread(struct waitq_bucket *b, struct waiter *w, int64_t deadlin
     if (mag__parker_park(&w->parker, deadline) == 0)
         return w->result;
     mag__lock_take(&b->lock);
-    struct waiter *mine = unlink_if(b, is_it, w);
+    bool mine = unlink_one(b, w);
     mag__lock_give(&b->lock);
-    if (mine != NULL)
+    if (mine)
         return -ETIMEDOUT;
     mag__parker_park(&w->parker, OS_FOREVER); /* the waker has it already: its last touch is the token */
     return w->result;
@@ -115,11 +137,11 @@ int mag__waitq_wait(struct m **m, const void *key, bool (*still)(void *arg), voi
 
 /* ---- waking ---- */
 
-/* Makes the unlinked waiters runnable. Returns how many were goroutines: those need the runtime. */
+/* Makes the unlinked waiters runnable. */
 static void ready(struct m *m, struct waiter *w)
 {
     for (struct waiter *next; w != NULL; w = next) {
-        next = w->next; /* from here on the waiter may be gone */
+        next = w->same; /* from here on the waiter may be gone */
         if (w->g != NULL)
             mag__wake_any(m, w->g);
         else
@@ -139,7 +161,7 @@ void mag__waitq_wake_all(const void *key, bool (*change)(void *arg), void *arg)
     /* a thread outside keeps the runtime from going away while it holds goroutines of it in its hands */
     bool foreign = (m == NULL || m->p == NULL) && mag__foreign_enter() == 0;
     mag__lock_take(&b->lock);
-    struct waiter *w = change(arg) ? unlink_if(b, has_key, key) : NULL;
+    struct waiter *w = change(arg) ? unlink_key(b, key) : NULL;
     mag__lock_give(&b->lock);
     ready(m, w);
     if (foreign)
@@ -148,19 +170,26 @@ void mag__waitq_wake_all(const void *key, bool (*change)(void *arg), void *arg)
         mag__token_leave(m);
 }
 
-void mag__waitq_clear(void)
+/* Takes out everyone with the key of the bucket's first; the threads among them are told. */
+static bool clear_key(struct waitq_bucket *b)
 {
-    for (int i = 0; i < BUCKETS; i++) {
-        struct waitq_bucket *b = &table[i];
-        mag__lock_take(&b->lock);
-        struct waiter *w = unlink_if(b, is_anyone, NULL);
-        mag__lock_give(&b->lock);
-        for (struct waiter *next; w != NULL; w = next) {
-            next = w->next;
-            if (w->g == NULL) {
-                w->result = -ESHUTDOWN;
-                mag__parker_unpark(&w->parker);
-            }
+    mag__lock_take(&b->lock);
+    struct waiter *w = b->first == NULL ? NULL : unlink_key(b, b->first->key);
+    mag__lock_give(&b->lock);
+    bool some = w != NULL;
+    for (struct waiter *next; w != NULL; w = next) {
+        next = w->same;
+        if (w->g == NULL) {
+            w->result = -ESHUTDOWN;
+            mag__parker_unpark(&w->parker);
         }
     }
+    return some;
+}
+
+void mag__waitq_clear(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        while (clear_key(&table[i]))
+            continue;
 }

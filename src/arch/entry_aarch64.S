@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* entry_aarch64.S: where a fresh goroutine stack begins, and where unwinders end. See switch.h. */
+
+        .text
+        .globl  mag__arch_entry
+        .hidden mag__arch_entry
+        .type   mag__arch_entry, %function
+        .p2align 4
+mag__arch_entry:                        /* x0 prev, x1 self, x2 m, x3 after, x4 control; [sp] the function */
+        .cfi_startproc
+        .cfi_undefined x30              /* the outermost frame of a goroutine */
+        ldr     x9, [sp]
+        mov     x30, xzr
+        blr     x9
+        brk     #1                      /* it does not return */
+        .cfi_endproc
+        .size   mag__arch_entry, . - mag__arch_entry
+
+        .section .note.GNU-stack, "", %progbits

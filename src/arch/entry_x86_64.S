@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/* entry_x86_64.S: where a fresh goroutine stack begins, and where unwinders end. See switch.h. */
+
+        .text
+        .globl  mag__arch_entry
+        .hidden mag__arch_entry
+        .type   mag__arch_entry, @function
+        .p2align 4
+mag__arch_entry:                        /* rdi prev, rsi self, rdx m, rcx after, r8 control; (rsp) the function */
+        .cfi_startproc
+        .cfi_undefined %rip             /* the outermost frame of a goroutine */
+        callq   *(%rsp)
+        ud2                             /* it does not return */
+        .cfi_endproc
+        .size   mag__arch_entry, . - mag__arch_entry
+
+        .section .note.GNU-stack, "", @progbits

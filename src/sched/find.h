@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* find.h: the first steps of the search, inline: every switch goes through them. See find.c. */
+#ifndef MAG_SCHED_FIND_H
+#define MAG_SCHED_FIND_H
+
+#include "sched/sched.h"
+
+/* One G from the global queue, its turn having come; or NULL. */
+struct g *mag__find_one_global(struct p *p);
+/* This P's share of the global queue: the first of it, the others are in the ring, which was empty; or NULL. */
+struct g *mag__find_global(struct p *p);
+
+static inline struct g *mag__find_runnext(struct p *p)
+{
+    struct g *g = mag__runq_next_take_owner(&p->runq);
+    if (g != NULL && unlikely(at_32_load_rlx(&p->rescued) != 0))
+        at_32_store_rlx(&p->rescued, at_32_load_rlx(&p->rescued) - 1); /* the owner came by itself */
+    return g;
+}
+
+/* The next G by what this P knows itself, or NULL. */
+static inline struct g *mag__find_local(struct p *p)
+{
+    struct g *g;
+    if (unlikely(at_32_load_rlx(&p->attention) != 0))
+        return NULL;
+    if (p->next_streak < NEXT_STREAK && (g = mag__find_runnext(p)) != NULL) {
+        p->next_streak++;
+        return g;
+    }
+    p->next_streak = 0;
+    at_32_bump_owner(&p->tick, 1);
+    if (unlikely(--p->global_in == 0) && (g = mag__find_one_global(p)) != NULL)
+        return g;
+    if ((g = mag__runq_get_owner(&p->runq)) != NULL)
+        return g;
+    return mag__find_runnext(p);
+}
+
+/* The same, then the global queue. */
+static inline struct g *mag__find_near(struct p *p)
+{
+    struct g *g = mag__find_local(p);
+    if (g != NULL || unlikely(at_32_load_rlx(&p->attention) != 0))
+        return g;
+    return mag__find_global(p);
+}
+
+#endif
