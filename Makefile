@@ -25,10 +25,11 @@ test-all: ## the same with gcc and clang, debug, hostile, LTO, sanitizers, valgr
 	@tools/deps all
 	@tools/test all
 
-bench: ## every benchmark
+bench: ## every benchmark, on one proc and on two, beside Go
 	@tools/deps bench
 	@tools/test --setup release
-	@meson test -C build/release --benchmark --verbose
+	@ninja --quiet -C build/release
+	@tools/bench build/release
 
 install: ## into PREFIX (/usr/local), below DESTDIR if that is set
 	@tools/deps base

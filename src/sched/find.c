@@ -3,8 +3,8 @@
  *
  *   local    runnext, at most NEXT_STREAK times in a row; every GLOBAL_EVERY slices one G from the global queue; the ring
  *   global   this P's share of the global queue
- *   steal    half of somebody's ring, for about as long as putting a thread to sleep and waking it would cost; at the end
- *            also a runnext whose owner has not come for it
+ *   steal    half of somebody's ring, for about as long as putting a thread to sleep and waking it would cost; at the end,
+ *            and at once by who was woken for it, also a runnext whose owner has not come for it
  *   give up  the P becomes idle, every source is looked at once more (core/idle.c says why), and the M sleeps
  *
  * A G handed over through runnext shares its predecessor's slice: it does not count as one.
@@ -70,7 +70,7 @@ static struct g *steal_next(struct p *victim)
     return g;
 }
 
-static struct g *steal_round(struct p *p, bool last)
+static struct g *steal_round(struct p *p, bool nexts)
 {
     struct order_walk w = mag__order_begin(&mag__rt.order, &p->rng);
     uint32_t i, n;
@@ -79,7 +79,7 @@ static struct g *steal_round(struct p *p, bool last)
         if (victim == p || mag__idle_is(&mag__rt.idle, i))
             continue;
         struct g *g = mag__runq_steal(&p->runq, &victim->runq, mag__rt.steal_min, &n);
-        if (g == NULL && last && (g = steal_next(victim)) != NULL)
+        if (g == NULL && nexts && (g = steal_next(victim)) != NULL)
             n = 1;
         if (g != NULL) {
             COUNT_OWNER(&p->count, steals);
@@ -96,12 +96,14 @@ static struct g *steal(struct m *m, struct p *p)
 {
     if (mag__rt.procs == 1 || unlikely(at_32_load_rlx(&p->attention) != 0))
         return NULL; /* with attention wanted the ring need not be empty */
-    if (!m->searching && !(m->searching = mag__idle_search_begin(&mag__rt.idle)))
+    bool woken = m->searching; /* its waker had something in mind, and that was a wake-up ago */
+    if (!woken && !(m->searching = mag__idle_search_begin(&mag__rt.idle)))
         return NULL;
     int64_t end = mag__os_now() + SEARCH_NS;
     for (;;) {
         bool last = mag__os_now() >= end;
-        struct g *g = steal_round(p, last);
+        struct g *g = steal_round(p, last || woken);
+        woken = false;
         if (g == NULL)
             g = mag__find_global(p);
         if (g != NULL || last || at_32_load_rlx(&p->attention) != 0)

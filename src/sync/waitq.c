@@ -1,195 +1,229 @@
 /* SPDX-License-Identifier: MIT */
-/* waitq.c: a parking lot. Synchronisation objects are one word; their waiters live here, hashed by the object's address.
+/* waitq.c: a word that is a value, or a queue of those who wait for it to change.
  *
- * Why         an object's last touch by a waker is the change of its word, so its memory may go the moment a waiter's
- *             call has returned. And a runtime that stops can find everyone who waits, without knowing the objects.
- * Protocol    waiter: lock the bucket; is there still something to wait for? queue up; leave the stack; unlock
- *             waker:  lock the bucket; change the object's word; unlink the waiters; unlock; make them runnable
- *             Both decide under the lock, so a waiter is either seen by the waker or sees its change.
- * Waiters     live on the stack of who waits. A goroutine's bucket is unlocked by its after-step: nobody can make it
- *             runnable before it is off its stack.
- * State       the table is not part of struct rt: threads may wait while no runtime runs, and the room that owns it is
- *             below sched.
+ * Forms       value << 32                          nobody waits
+ *             first waiter | QUEUE [| LOCKED]      the value has moved into the first waiter's record
+ *             A waiter's record lives on the stack of who waits, and stays there until it is woken: so a queue costs no
+ *             memory, no table, and one cas to join or to take over as a whole.
+ * Invariants  QUEUE set => the first waiter's `value` and `last` are right, and change only under LOCKED
+ *             whoever unlinks a waiter, under LOCKED, wakes it; nobody else touches it afterwards
+ * Why         an object's last touch by a waker is the store that makes the word a value again, so the object's memory
+ *             may go the moment a waiter's call has returned.
+ * Goroutines  join the queue in their after-step, off their stack: a waker can never resume one that still runs.
+ * Ordering    WQ1  word cas / store release (publish, unlock, release) -> word cas / load acquire (publish, lock): without
+ *                  this whoever locks could see a record, or a value in it, as it was before its last change.
+ * Rejected    waiters in a table hashed by the object's address. With ten thousand waiters, each on a stack of its own, every
+ *             look into a bucket is a chain of cache misses: fib(27) cost 591 ns a goroutine with 256 buckets, 235 with
+ *             4096, and the locked operations on buckets alone cost 9 ns of every wait.
  */
 #include "sync/waitq.h"
 #include "base/panic.h"
 
 #include <errno.h>
 
-struct waiter {
-    struct waiter *next;  /* first of its key: the first of the bucket's next key */
-    struct waiter *same;  /* the next with the same key, in order of arrival */
-    struct waiter *last;  /* first of its key: the last with it */
-    const void *key;
-    struct g *g;          /* NULL: a thread */
-    struct parker parker; /* of the thread */
-    int result;
-};
+enum { SPINS = 200 };
 
-struct waitq_bucket {
+/* Threads outside the runtime that wait: shutdown must find them. Not part of struct rt: they may wait while none runs. */
+static struct {
     struct lock lock;
     struct waiter *first;
-};
+} threads;
 
-enum { BUCKET_BITS = 12 };
-
-static struct waitq_bucket table[1 << BUCKET_BITS];
-
-static struct waitq_bucket *bucket_of(const void *key)
+static struct waiter *first_of(uint64_t state)
 {
-    return &table[(uintptr_t)key * 0x9e3779b97f4a7c15u >> (64 - BUCKET_BITS)];
+    return (struct waiter *)(uintptr_t)(state & ~(WAITQ_QUEUE | WAITQ_LOCKED));
 }
 
-/* Where the first with this key is linked, or where it would be. */
-static struct waiter **find_key(struct waitq_bucket *b, const void *key)
-{
-    struct waiter **at = &b->first;
-    while (*at != NULL && (*at)->key != key)
-        at = &(*at)->next;
-    return at;
-}
+static uint64_t of_queue(const struct waiter *first) { return (uint64_t)(uintptr_t)first | WAITQ_QUEUE; }
 
-static void enqueue(struct waitq_bucket *b, struct waiter *w)
+/* ---- the lock bit ---- */
+
+struct waiter *mag__waitq_lock(a64 *word)
 {
-    struct waiter **at = find_key(b, w->key), *first = *at;
-    if (first == NULL) {
-        w->last = w;
-        w->next = b->first; /* who came last is often woken first */
-        b->first = w;
-    } else {
-        first->last->same = w;
-        first->last = w;
+    for (unsigned spins = 0;; spins++) {
+        uint64_t state = at_64_load_acq(word); /* WQ1 */
+        if ((state & WAITQ_QUEUE) == 0)
+            return NULL;
+        if ((state & WAITQ_LOCKED) == 0 && at_64_cas_acq(word, &state, state | WAITQ_LOCKED)) /* WQ1 */
+            return first_of(state);
+        if (spins < SPINS)
+            cpu_relax();
+        else
+            mag__os_nap(20000); /* the kernel took its holder off the core */
     }
 }
 
-/* Takes out all with this key, chained through `same`. */
-static struct waiter *unlink_key(struct waitq_bucket *b, const void *key)
+void mag__waitq_unlock(a64 *word, struct waiter *first) { at_64_store_rel(word, of_queue(first)); /* WQ1 */ }
+
+/* A thread of the runtime need not: while it lives, so do the stacks of its time. */
+bool mag__waitq_pin(void)
 {
-    struct waiter **at = find_key(b, key), *first = *at;
-    if (first != NULL)
-        *at = first->next;
-    return first;
+    struct m *m = mag__m_self();
+    if (likely(m != NULL && !mag__m_is_dead(m)))
+        return false;
+    at_32_add_rlx(&mag__rt.foreign, 1);
+    at_fence_seq(); /* FOR1 */
+    return true;
 }
 
-/* Takes out this one. False: somebody else did. */
-static bool unlink_one(struct waitq_bucket *b, struct waiter *w)
+void mag__waitq_unpin(bool pinned)
 {
-    struct waiter **at = find_key(b, w->key), *first = *at, *before = NULL;
-    for (struct waiter *x = first; x != w; x = x->same) {
-        if (x == NULL)
+    if (pinned)
+        mag__foreign_leave();
+}
+
+/* ---- joining ---- */
+
+/* Joins the queue. False: there is nothing to wait for. */
+static bool publish(struct waiter *w)
+{
+    for (;;) {
+        uint64_t state = at_64_load_acq(w->word); /* WQ1 */
+        if ((state & WAITQ_QUEUE) != 0) {
+            struct waiter *first = mag__waitq_lock(w->word);
+            if (first == NULL)
+                continue;
+            w->next = NULL;
+            first->last->next = w;
+            first->last = w;
+            mag__waitq_unlock(w->word, first);
+            return true;
+        }
+        w->value = waitq_value(state);
+        if (!w->wait(w->value))
             return false;
+        w->next = NULL;
+        w->last = w;
+        if (at_64_cas_rel(w->word, &state, of_queue(w))) /* WQ1 */
+            return true;
+    }
+}
+
+static void after_publish(struct m *m, struct g *prev)
+{
+    if (!publish(prev->after_arg))
+        mag__wake_next(m->p, prev);
+}
+
+/* Takes one out of the queue it may still be in. False: somebody else has. */
+static bool leave(struct waiter *w)
+{
+    struct waiter *first = mag__waitq_lock(w->word), *before = NULL;
+    if (first == NULL)
+        return false;
+    struct waiter *x = first;
+    while (x != NULL && x != w) {
         before = x;
+        x = x->next;
+    }
+    if (x == NULL) {
+        mag__waitq_unlock(w->word, first);
+        return false;
     }
     if (before != NULL) {
-        before->same = w->same;
+        before->next = w->next;
         if (first->last == w)
             first->last = before;
-    } else if (w->same != NULL) {
-        w->same->next = w->next;
-        w->same->last = w->last;
-        *at = w->same;
+        mag__waitq_unlock(w->word, first);
+    } else if (w->next != NULL) {
+        w->next->value = w->value;
+        w->next->last = w->last;
+        mag__waitq_unlock(w->word, w->next);
     } else {
-        *at = w->next;
+        at_64_store_rel(w->word, waitq_of_value(w->value)); /* WQ1 */
     }
     return true;
 }
 
-/* ---- waiting ---- */
+/* ---- threads ---- */
 
-static void after_unlock(struct m *m, struct g *prev)
+static void list_thread(struct waiter *w)
 {
-    (void)m;
-    mag__lock_give(prev->after_arg);
+    mag__lock_take(&threads.lock);
+    w->thread_next = threads.first;
+    w->thread_link = &threads.first;
+    if (threads.first != NULL)
+        threads.first->thread_link = &w->thread_next;
+    threads.first = w;
+    mag__lock_give(&threads.lock);
 }
 
-static int wait_thread(struct waitq_bucket *b, struct waiter *w, int64_t deadline)
+static void unlist_thread(struct waiter *w)
 {
-    mag__lock_give(&b->lock);
-    if (mag__parker_park(&w->parker, deadline) == 0)
-        return w->result;
-    mag__lock_take(&b->lock);
-    bool mine = unlink_one(b, w);
-    mag__lock_give(&b->lock);
-    if (mine)
-        return -ETIMEDOUT;
-    mag__parker_park(&w->parker, OS_FOREVER); /* the waker has it already: its last touch is the token */
+    mag__lock_take(&threads.lock);
+    *w->thread_link = w->thread_next;
+    if (w->thread_next != NULL)
+        w->thread_next->thread_link = w->thread_link;
+    mag__lock_give(&threads.lock);
+}
+
+static int wait_thread(struct waiter *w, int64_t deadline)
+{
+    list_thread(w);
+    if (publish(w) && mag__parker_park(&w->parker, deadline) == -ETIMEDOUT) {
+        if (leave(w))
+            w->result = -ETIMEDOUT;
+        else
+            mag__parker_park(&w->parker, OS_FOREVER); /* the waker has it: its last touch is the token */
+    }
+    unlist_thread(w);
     return w->result;
 }
 
-int mag__waitq_wait(struct m **m, const void *key, bool (*still)(void *arg), void *arg, enum g_reason why,
-                    int64_t deadline)
+int mag__waitq_wait(struct m **m, a64 *word, bool (*wait)(uint32_t value), enum g_reason why, int64_t deadline)
 {
-    struct waitq_bucket *b = bucket_of(key);
-    struct waiter w = {.key = key};
-    mag__lock_take(&b->lock);
-    if (!still(arg)) {
-        mag__lock_give(&b->lock);
-        return 0;
-    }
-    enqueue(b, &w);
+    struct waiter w = {.word = word, .wait = wait};
     if (m == NULL)
-        return wait_thread(b, &w, deadline);
+        return wait_thread(&w, deadline);
     must(deadline == OS_FOREVER);
     w.g = m_curg(*m);
-    *m = mag__park(*m, why, after_unlock, &b->lock);
+    *m = mag__park(*m, why, after_publish, &w);
     return w.result;
 }
 
 /* ---- waking ---- */
 
-/* Makes the unlinked waiters runnable. */
-static void ready(struct m *m, struct waiter *w)
+void mag__waitq_release(a64 *word, struct waiter *first, uint32_t value)
 {
-    for (struct waiter *next; w != NULL; w = next) {
-        next = w->same; /* from here on the waiter may be gone */
-        if (w->g != NULL)
-            mag__wake_any(m, w->g);
-        else
-            mag__parker_unpark(&w->parker);
-    }
-}
-
-void mag__waitq_wake_all(const void *key, bool (*change)(void *arg), void *arg)
-{
-    struct waitq_bucket *b = bucket_of(key);
+    at_64_store_rel(word, waitq_of_value(value)); /* WQ1 */
     struct m *m = mag__m_self();
     if (m != NULL) {
-        if (m->in_rt)
+        if (unlikely(m->in_rt))
             mag__panic_misuse("a synchronisation call in a signal handler that interrupted the runtime");
         mag__token_enter(m);
     }
-    /* a thread outside keeps the runtime from going away while it holds goroutines of it in its hands */
-    bool foreign = (m == NULL || m->p == NULL) && mag__foreign_enter() == 0;
-    mag__lock_take(&b->lock);
-    struct waiter *w = change(arg) ? unlink_key(b, key) : NULL;
-    mag__lock_give(&b->lock);
-    ready(m, w);
-    if (foreign)
+    bool with_p = m != NULL && m->p != NULL;
+    bool running = with_p || mag__foreign_enter() == 0;
+    for (struct waiter *w = first, *next; w != NULL; w = next) {
+        next = w->next; /* from here on the waiter may be gone */
+        if (w->g == NULL)
+            mag__parker_unpark(&w->parker);
+        else if (likely(running)) /* otherwise its goroutine is discarded anyway */
+            mag__wake_any(m, w->g);
+    }
+    if (running && !with_p)
         mag__foreign_leave();
     if (m != NULL)
         mag__token_leave(m);
 }
 
-/* Takes out everyone with the key of the bucket's first; the threads among them are told. */
-static bool clear_key(struct waitq_bucket *b)
+/* ---- shutdown ---- */
+
+static void clear_g(struct g *g, void *arg)
 {
-    mag__lock_take(&b->lock);
-    struct waiter *w = b->first == NULL ? NULL : unlink_key(b, b->first->key);
-    mag__lock_give(&b->lock);
-    bool some = w != NULL;
-    for (struct waiter *next; w != NULL; w = next) {
-        next = w->same;
-        if (w->g == NULL) {
-            w->result = -ESHUTDOWN;
-            mag__parker_unpark(&w->parker);
-        }
-    }
-    return some;
+    (void)arg;
+    if (g_state(g) == G_WAITING)
+        leave(g->after_arg);
 }
 
 void mag__waitq_clear(void)
 {
-    for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        while (clear_key(&table[i]))
-            continue;
+    mag__g_each(&mag__rt.arena->gs, clear_g, NULL);
+    mag__lock_take(&threads.lock);
+    for (struct waiter *w = threads.first; w != NULL; w = w->thread_next)
+        if (leave(w)) {
+            w->result = -ESHUTDOWN;
+            mag__parker_unpark(&w->parker);
+        }
+    mag__lock_give(&threads.lock);
 }

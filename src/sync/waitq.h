@@ -1,23 +1,47 @@
 /* SPDX-License-Identifier: MIT */
-/* waitq.h: who waits for what, in a table hashed by address. See waitq.c. */
+/* waitq.h: a word that is a value, or a queue of those who wait for it to change. See waitq.c. */
 #ifndef MAG_SYNC_WAITQ_H
 #define MAG_SYNC_WAITQ_H
 
 #include "sched/sched.h"
 
-struct waitq_bucket;
+/* On the stack of who waits. */
+struct waiter {
+    struct waiter *next;  /* in order of arrival */
+    struct waiter *last;  /* in the first of a queue: its last */
+    uint32_t value;       /* in the first of a queue: the object's value */
+    int result;
+    a64 *word;
+    bool (*wait)(uint32_t value);
+    struct g *g;          /* NULL: a thread */
+    struct parker parker; /* of the thread */
+    struct waiter *thread_next, **thread_link;
+};
 
-/* Waits on key. still(arg) is asked under the bucket's lock: false means that there is nothing to wait for. Returns 0 when
- * woken or not needed; -ETIMEDOUT; -ESHUTDOWN: a thread outside the runtime, and it stopped.
- * A goroutine (in the runtime, *m with a P; *m is where it woke up) waits without a deadline so far. m == NULL: a thread. */
-int mag__waitq_wait(struct m **m, const void *key, bool (*still)(void *arg), void *arg, enum g_reason why,
-                    int64_t deadline);
+#define WAITQ_QUEUE ((uint64_t)1)
+#define WAITQ_LOCKED ((uint64_t)2)
 
-/* change(arg) is asked under the bucket's lock; true: everybody who waits on key is woken, in order. key itself is not
- * touched after change has returned. For goroutines and threads, in user code. */
-void mag__waitq_wake_all(const void *key, bool (*change)(void *arg), void *arg);
+static inline uint32_t waitq_value(uint64_t state) { return (uint32_t)(state >> 32); }
+static inline uint64_t waitq_of_value(uint32_t value) { return (uint64_t)value << 32; }
 
-/* Shutdown: goroutines are forgotten, threads get -ESHUTDOWN. */
+/* Waits while wait(value) holds: it is asked once more when the waiter is about to queue up. 0: woken, or there was nothing to
+ * wait for; -ETIMEDOUT and -ESHUTDOWN: only for a thread outside the runtime (m == NULL).
+ * A goroutine is in the runtime with a P; *m is where it woke up. It waits without a deadline so far. */
+int mag__waitq_wait(struct m **m, a64 *word, bool (*wait)(uint32_t value), enum g_reason why, int64_t deadline);
+
+/* The first of the queue, locked, with the object's value in it; NULL: the word is a value now. */
+struct waiter *mag__waitq_lock(a64 *word);
+/* Unlocks with this queue. */
+void mag__waitq_unlock(a64 *word, struct waiter *first);
+/* Unlocks with nobody waiting and this value, the last touch of the object; then wakes the whole queue. The caller is in user
+ * code, a goroutine or any thread, and called mag__waitq_pin before it locked. */
+void mag__waitq_release(a64 *word, struct waiter *first, uint32_t value);
+
+/* Between these nobody's stack goes away, and so no waiter. */
+bool mag__waitq_pin(void);
+void mag__waitq_unpin(bool pinned);
+
+/* Shutdown, while no goroutine runs: goroutines leave their queues, threads get -ESHUTDOWN. */
 void mag__waitq_clear(void);
 
 #endif

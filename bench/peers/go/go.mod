@@ -1,0 +1,3 @@
+module magpie.bench/go
+
+go 1.21
