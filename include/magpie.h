@@ -92,6 +92,9 @@ MAG_API int mag_stop(mag_time deadline);
 
 /* The number of Ps, 0 while no runtime runs. Context: anywhere. Never switches. */
 MAG_API int mag_procs(void);
+/* Changes the number of Ps, 1 to 1024, while the program runs; from then on the machine's limits are not followed. The old
+ * number; -EINVAL; -EPERM: no runtime; -ESHUTDOWN; -ENOMEM. Context: goroutine or any thread. Never switches. */
+MAG_API int mag_set_procs(int n);
 
 /* ---- Goroutines ---- */
 
@@ -139,6 +142,23 @@ MAG_API uint64_t mag_id(void);
 /* Names the goroutine for dumps and traces; copied, at most 31 bytes; NULL removes it.
  * Context: goroutine. Never switches. */
 MAG_API void mag_set_name(const char *name);
+
+/* From here to mag_unlock_thread the goroutine stays on this thread, and the thread runs nobody else. They nest. A goroutine
+ * that ends locked takes its thread with it. Context: goroutine. Never switches. */
+MAG_API void mag_lock_thread(void);
+MAG_API void mag_unlock_thread(void);
+
+/* Goroutine-local storage. A key is a static mag_local; destroy, if any, gets every value that is not NULL when its goroutine
+ * ends (not when it is discarded with the runtime), as user code of that goroutine. */
+typedef struct mag_local {
+    void (*destroy)(void *value);
+    uintptr_t reserved;
+} mag_local;
+
+/* The value, NULL: none was set, or outside a goroutine. Context: anywhere. Never switches. */
+MAG_API void *mag_local_get(mag_local *key);
+/* 0, -EPERM outside a goroutine, -ENOMEM. Context: goroutine. Never switches. */
+MAG_API int mag_local_set(mag_local *key, void *value);
 
 /* Yields if somebody wants the P: for loops that compute for long. A load and a branch otherwise.
  * Context: goroutine. May switch. */

@@ -26,6 +26,7 @@ enum g_state { G_FREE, G_RUNNABLE, G_RUNNING, G_WAITING };
 enum g_flag {
     G_MAIN = 1u << 0,  /* its end is the end of mag_run */
     G_STARTED = 1u << 1,
+    G_LOCKED = 1u << 2, /* runs on locked_m only */
 };
 
 /* Why a goroutine waits, for the dump. The index of a word in mag__g_reason_name. */
@@ -53,7 +54,7 @@ struct g {
     mag_fn fn;
     void *created;       /* the caller of mag_go */
     a64 id;
-    a64 spare;
+    struct m *locked_m;  /* with G_LOCKED */
     a64 name[G_NAME / 8];
 #ifdef MAG_TSAN
     void *fiber;

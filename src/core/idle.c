@@ -29,12 +29,20 @@ void mag__idle_init(struct idle *s, unsigned procs)
     for (unsigned w = 0; w < sizeof s->bits / sizeof s->bits[0]; w++)
         at_64_store_rlx(&s->bits[w], 0);
     at_32_store_rlx(&s->searching, 0);
-    s->words = (procs + 63) / 64;
+    at_32_store_rlx(&s->words, (procs + 63) / 64);
 }
+
+void mag__idle_grow(struct idle *s, unsigned procs)
+{
+    if (at_32_load_rlx(&s->words) < (procs + 63) / 64)
+        at_32_store_rlx(&s->words, (procs + 63) / 64);
+}
+
+static unsigned words_of(const struct idle *s) { return at_32_load_rlx(&s->words); }
 
 bool mag__idle_some(const struct idle *s)
 {
-    for (unsigned w = 0; w < s->words; w++)
+    for (unsigned w = 0, n = words_of(s); w < n; w++)
         if (at_64_load_rlx(&s->bits[w]) != 0)
             return true;
     return false;
@@ -43,7 +51,7 @@ bool mag__idle_some(const struct idle *s)
 unsigned mag__idle_count(const struct idle *s)
 {
     unsigned n = 0;
-    for (unsigned w = 0; w < s->words; w++)
+    for (unsigned w = 0, words = words_of(s); w < words; w++)
         n += (unsigned)__builtin_popcountll(at_64_load_rlx(&s->bits[w]));
     return n;
 }
@@ -85,8 +93,9 @@ bool mag__idle_take(struct idle *s, unsigned i)
 
 int mag__idle_take_any(struct idle *s, unsigned start)
 {
-    for (unsigned k = 0; k <= s->words; k++) {
-        unsigned w = (word_of(start) + k) % s->words;
+    unsigned words = words_of(s);
+    for (unsigned k = 0; k <= words; k++) {
+        unsigned w = (word_of(start) + k) % words;
         uint64_t bits = at_64_load_rlx(&s->bits[w]);
         if (k == 0)
             bits &= ~(bit_of(start) - 1); /* the rest of this word comes last */

@@ -12,10 +12,12 @@
 struct idle {
     ON_LINE a64 bits[(PROCS_MAX + 63) / 64]; /* bit i: P i is idle and whoever clears the bit owns it */
     ON_LINE a32 searching;                   /* Ms that look for work, or were woken to */
-    uint32_t words;                          /* of bits that are in use; changes only while nobody looks */
+    a32 words;                               /* of bits that may be in use; only grows */
 };
 
 void mag__idle_init(struct idle *s, unsigned procs);
+/* There will be this many Ps. */
+void mag__idle_grow(struct idle *s, unsigned procs);
 
 /* Publisher: work was made visible. True: nobody will find it by himself, wake somebody; the caller is then counted as
  * searching on his behalf and must pass that on or call mag__idle_search_end. */

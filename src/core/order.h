@@ -5,19 +5,19 @@
 #define MAG_CORE_ORDER_H
 
 #include "base/rng.h"
-#include "core/idle.h"
 
 struct order {
     uint32_t n;
     uint32_t nstrides;
-    uint16_t stride[PROCS_MAX];
+    uint16_t stride[];
 };
 
 struct order_walk {
     uint32_t at, stride, n, left;
 };
 
-void mag__order_init(struct order *o, uint32_t n);
+/* NULL: no memory. Free it with free(). */
+struct order *mag__order_new(uint32_t n);
 
 static inline struct order_walk mag__order_begin(const struct order *o, struct rng *r)
 {

@@ -58,6 +58,8 @@ size_t mag__os_mapping_limit(void);
 
 int mag__os_cpus(void); /* that this process may run on, at least 1 */
 uint64_t mag__os_random(void);
+/* The beginning of a small file, as a string. Its length, or negative. */
+int mag__os_read_file(const char *path, char *buf, size_t size);
 /* A barrier on every thread of the process that is running now: true, or false where the kernel has none. */
 bool mag__os_barrier_all(void);
 

@@ -11,6 +11,7 @@
 #include "base/panic.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
@@ -27,6 +28,10 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifdef MAG_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
 
 #ifndef MADV_GUARD_INSTALL
 #define MADV_GUARD_INSTALL 102
@@ -178,6 +183,9 @@ int mag__os_thread_count(void)
     int saved = errno;
     int n = stat("/proc/self/task", &st) == 0 && st.st_nlink > 2 ? (int)st.st_nlink - 2 : 0;
     errno = saved;
+#ifdef MAG_TSAN
+    n -= n > 0; /* ThreadSanitizer's own, which wakes nobody */
+#endif
     return n;
 }
 
@@ -213,8 +221,12 @@ void *mag__os_reserve(size_t size, size_t align)
 
 void mag__os_unmap(void *at, size_t size)
 {
-    if (at != NULL)
-        must(munmap(at, size) == 0);
+    if (at == NULL)
+        return;
+#ifdef MAG_ASAN
+    __asan_unpoison_memory_region(at, size); /* frames of discarded goroutines: the next mapping here is not theirs */
+#endif
+    must(munmap(at, size) == 0);
 }
 
 void mag__os_discard(void *at, size_t size)
@@ -309,6 +321,25 @@ int mag__os_cpus(void)
     }
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n > 0 ? (int)n : 1;
+}
+
+int mag__os_read_file(const char *path, char *buf, size_t size)
+{
+    int saved = errno, result;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        result = -errno;
+    } else {
+        size_t n = 0;
+        ssize_t r;
+        while (n < size - 1 && (r = read(fd, buf + n, size - 1 - n)) > 0)
+            n += (size_t)r;
+        buf[n] = 0;
+        close(fd);
+        result = (int)n;
+    }
+    errno = saved;
+    return result;
 }
 
 uint64_t mag__os_random(void)

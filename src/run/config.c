@@ -34,9 +34,9 @@ int mag__config_read(const mag_config *cfg, struct settings *s)
         if (cfg->reserved[i] != 0)
             return refuse("reserved", (long long)cfg->reserved[i], "0: is the struct uninitialised?");
 
-    int cpus = mag__os_cpus();
     *s = (struct settings){
-        .procs = (uint32_t)(cfg->procs != 0 ? cfg->procs : cpus < PROCS_MAX ? cpus : PROCS_MAX),
+        .procs = cfg->procs != 0 ? (uint32_t)cfg->procs : mag__procs_follow(),
+        .procs_fixed = cfg->procs != 0,
         .steal_min = (uint32_t)(cfg->steal_min != 0 ? cfg->steal_min : 1),
         .max_threads = (uint32_t)(cfg->max_threads != 0 ? cfg->max_threads : DEFAULT_THREADS),
         .stack_class = mag__stack_class(cfg->stack_size != 0 ? cfg->stack_size : STACK_DEFAULT),

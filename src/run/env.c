@@ -89,6 +89,7 @@ int mag__env_read(struct settings *s)
         if (!number(text, strlen(text), 1, PROCS_MAX, &n))
             return refuse("MAGPIE_PROCS", text, "wants a number from 1 to 1024");
         s->procs = (uint32_t)n;
+        s->procs_fixed = true;
     }
     if ((text = getenv("MAGPIE_STACK")) != NULL) {
         if (!size(text, &n))

@@ -18,6 +18,8 @@ extern void *__cxa_get_globals(void) __attribute__((weak));
 static void apply(const struct settings *s)
 {
     struct rt *rt = &mag__rt;
+    rt->procs_fixed = s->procs_fixed;
+    rt->follow = mag__procs_follow;
     rt->steal_min = s->steal_min;
     rt->max_threads = s->max_threads;
     rt->stack_class = s->stack_class;
@@ -38,23 +40,6 @@ static void apply(const struct settings *s)
     at_32_store_rlx(&rt->nnostack, 0);
 }
 
-static struct arena *new_arena(void)
-{
-    struct arena *a = calloc(1, sizeof *a);
-    if (a == NULL)
-        return NULL;
-    mag__g_heap_init(&a->gs);
-    mag__stack_init(&a->stacks);
-    return a;
-}
-
-static void free_arena(struct arena *a)
-{
-    mag__g_heap_fini(&a->gs);
-    mag__stack_fini(&a->stacks);
-    free(a);
-}
-
 /* Claims the runtime and brings it to where goroutines can be spawned. */
 static int start(const mag_config *cfg, bool by_start)
 {
@@ -71,7 +56,7 @@ static int start(const mag_config *cfg, bool by_start)
     apply(&s);
     rt->by_start = by_start;
     r = -ENOMEM;
-    if ((rt->arena = new_arena()) == NULL)
+    if ((rt->arena = mag__arena_new()) == NULL)
         goto off;
     at_32_add_rlx(&rt->epoch, 1);
     if ((r = mag__p_init_all(s.procs)) != 0)
@@ -84,7 +69,7 @@ static int start(const mag_config *cfg, bool by_start)
 no_sysmon:
     mag__p_fini_all();
 no_ps:
-    free_arena(rt->arena);
+    mag__arena_free(rt->arena);
     rt->arena = NULL;
 off:
     at_32_store_rel(&rt->state, RT_OFF); /* RUN1 */

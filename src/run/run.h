@@ -11,11 +11,17 @@ struct settings {
     int stack_class;
     int64_t slice, exit_wait, schedtrace;
     bool scheddetail;
+    bool procs_fixed; /* asked for by config or environment */
 };
 
 /* config.c, env.c: 0, or -EINVAL after one line on stderr that names the culprit. */
 int mag__config_read(const mag_config *cfg, struct settings *s);
 int mag__env_read(struct settings *s);
+
+/* procs.c: how many Ps this machine allows the process: CPUs by affinity, bounded by the cgroup quota. `root` is where to
+ * look for /proc and /sys: "" but in tests. */
+uint32_t mag__procs_allowed(const char *root, int cpus);
+uint32_t mag__procs_follow(void);
 
 /* signal.c: the report of stack overflows. */
 void mag__signal_install(void);

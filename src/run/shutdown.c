@@ -27,10 +27,10 @@ static void collect_ps(void)
 {
     struct rt *rt = &mag__rt;
     int64_t pause = 1000;
-    for (uint32_t i = 0; i < rt->procs;) {
+    for (uint32_t i = 0; i < rt_made();) {
         struct p *p = p_at(i);
         struct m *m = at_ptr_load_rlx(&p->m);
-        if (mag__idle_take(&rt->idle, i) || (m != NULL && mag__token_take(m, p))) {
+        if (at_32_load_acq(&p->life) == P_RETIRED /* PR2 */ || mag__idle_take(&rt->idle, i) || (m != NULL && mag__token_take(m, p))) {
             i++;
             continue;
         }
@@ -44,8 +44,15 @@ static void send_idle_ms_home(void)
 {
     struct rt *rt = &mag__rt;
     mag__lock_take(&rt->m_lock);
+    for (struct m *m = at_ptr_load_rlx(&rt->ms); m != NULL; m = m->next_all)
+        if (m->locked_parked) { /* asleep beside its goroutine */
+            m->locked_parked = false;
+            m->next_idle = rt->idle_ms;
+            rt->idle_ms = m;
+        }
     struct m *m = rt->idle_ms;
     rt->idle_ms = NULL;
+    rt->nlocked_ms = 0;
     at_32_store_rlx(&rt->nidle_ms, 0);
     mag__lock_give(&rt->m_lock);
     for (struct m *next; m != NULL; m = next) {
@@ -135,8 +142,10 @@ int mag__shutdown(int64_t deadline)
         return -EPERM; /* another mag_stop was first */
     at_fence_seq(); /* FOR1 */
     mag__sysmon_stop();
-    for (uint32_t i = 0; i < rt->procs; i++)
-        at_32_store_rlx(&p_at(i)->attention, ATTEND_STOP);
+    mag__lock_take(&rt->procs_lock); /* a mag_set_procs under way ends first */
+    for (uint32_t i = 0; i < rt_made(); i++)
+        at_32_or_rlx(&p_at(i)->attention, ATTEND_STOP);
+    mag__lock_give(&rt->procs_lock);
     mag__lock_take(&rt->m_lock); /* an M decides under this lock whether it parks or ends */
     at_32_add_rlx(&rt->epoch, 1);
     mag__lock_give(&rt->m_lock);
@@ -151,11 +160,8 @@ int mag__shutdown(int64_t deadline)
     mag__globq_get(&rt->globq, UINT32_MAX);
     mag__p_fini_all();
     mag__signal_remove();
-    if (!late) {
-        mag__g_heap_fini(&arena->gs);
-        mag__stack_fini(&arena->stacks);
-        free(arena);
-    }
+    if (!late)
+        mag__arena_free(arena);
     at_32_store_rel(&rt->state, RT_OFF); /* RUN1 */
     return late ? -ETIMEDOUT : 0;
 }

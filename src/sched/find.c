@@ -39,7 +39,7 @@ struct g *mag__find_global(struct p *p)
     uint32_t have = mag__globq_length(&mag__rt.globq);
     if (have == 0)
         return NULL;
-    struct g_list list = mag__globq_get(&mag__rt.globq, mag__globq_share(have, mag__rt.procs));
+    struct g_list list = mag__globq_get(&mag__rt.globq, mag__globq_share(have, rt_procs()));
     if (list.n == 0)
         return NULL;
     COUNT_OWNER(&p->count, global_gets);
@@ -72,7 +72,7 @@ static struct g *steal_next(struct p *victim)
 
 static struct g *steal_round(struct p *p, bool nexts)
 {
-    struct order_walk w = mag__order_begin(&mag__rt.order, &p->rng);
+    struct order_walk w = mag__order_begin(at_ptr_load_acq(&mag__rt.order) /* PR1 */, &p->rng);
     uint32_t i, n;
     while (mag__order_next(&w, &i)) {
         struct p *victim = p_at(i);
@@ -94,7 +94,7 @@ static struct g *steal_round(struct p *p, bool nexts)
 /* Looks at the others for a while. One M at a time does. */
 static struct g *steal(struct m *m, struct p *p)
 {
-    if (mag__rt.procs == 1 || unlikely(at_32_load_rlx(&p->attention) != 0))
+    if (rt_procs() == 1 || unlikely(at_32_load_rlx(&p->attention) != 0))
         return NULL; /* with attention wanted the ring need not be empty */
     bool woken = m->searching; /* its waker had something in mind, and that was a wake-up ago */
     if (!woken && !(m->searching = mag__idle_search_begin(&mag__rt.idle)))
@@ -119,7 +119,7 @@ bool mag__find_any_work(void)
 {
     if (mag__globq_length(&mag__rt.globq) != 0)
         return true;
-    for (uint32_t i = 0; i < mag__rt.procs; i++)
+    for (uint32_t i = 0; i < rt_procs(); i++)
         if (mag__runq_length(&p_at(i)->runq) >= mag__rt.steal_min)
             return true;
     return false;
@@ -151,12 +151,28 @@ static void pass_the_baton(struct m *m)
         mag__wake_searcher(&m->p->count);
 }
 
-static COLD void stop(struct m *m)
+/* The P is to stop or to retire. False: the thread must end. */
+static COLD bool attend(struct m *m)
 {
     struct p *p = m->p;
+    bool stop = (at_32_load_rlx(&p->attention) & ATTEND_STOP) != 0, searched = m->searching;
     m->p = NULL;
-    mag__idle_put(&mag__rt.idle, p->index, m->searching);
     m->searching = false;
+    if (stop) {
+        mag__idle_put(&mag__rt.idle, p->index, searched);
+        return false;
+    }
+    if (!mag__p_retire(p)) { /* it was called back meanwhile */
+        m->p = p;
+        m->searching = searched;
+        return true;
+    }
+    if (searched) { /* others relied on this search */
+        mag__idle_search_end(&mag__rt.idle);
+        if (mag__find_any_work())
+            mag__wake_searcher(NULL);
+    }
+    return true;
 }
 
 struct g *mag__find_next(struct m *m)
@@ -166,8 +182,9 @@ struct g *mag__find_next(struct m *m)
             return NULL;
         struct p *p = m->p;
         if (unlikely(at_32_load_rlx(&p->attention) != 0)) {
-            stop(m);
-            return NULL;
+            if (!attend(m))
+                return NULL;
+            continue;
         }
         struct g *g = mag__find_near(p);
         if (g == NULL)

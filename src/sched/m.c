@@ -37,6 +37,26 @@ NOIPA struct m *mag__m_self(void)
 
 NOIPA void mag__m_set_self(struct m *m) { self = m; }
 
+/* ---- the arena ---- */
+
+struct arena *mag__arena_new(void)
+{
+    struct arena *a = calloc(1, sizeof *a);
+    if (a == NULL)
+        return NULL;
+    mag__g_heap_init(&a->gs);
+    mag__stack_init(&a->stacks);
+    return a;
+}
+
+void mag__arena_free(struct arena *a)
+{
+    mag__local_clear(&a->gs);
+    mag__g_heap_fini(&a->gs);
+    mag__stack_fini(&a->stacks);
+    free(a);
+}
+
 /* ---- the thread ---- */
 
 /* The thread's last act. The runtime may have ended without it. */
@@ -51,6 +71,7 @@ static void leave(struct m *m)
             last = m->orphan;
     } else {
         m->gone = true;
+        at_32_bump_owner(&rt->nms, (uint32_t)-1);
         at_32_add_rlx(&rt->ended, 1);
     }
     bool orphan = m->orphan != NULL;
@@ -59,11 +80,8 @@ static void leave(struct m *m)
         mag__os_futex_wake(&rt->ended, INT32_MAX);
         return;
     }
-    if (last != NULL) {
-        mag__g_heap_fini(&last->gs);
-        mag__stack_fini(&last->stacks);
-        free(last);
-    }
+    if (last != NULL)
+        mag__arena_free(last);
     free(m);
 }
 
@@ -180,21 +198,22 @@ int mag__m_run(struct p *p, bool searching)
 static uint64_t live_goroutines(void)
 {
     uint64_t n = at_64_load_rlx(&mag__rt.count.spawned) - at_64_load_rlx(&mag__rt.count.finished);
-    for (uint32_t i = 0; i < mag__rt.procs; i++)
+    for (uint32_t i = 0; i < rt_made(); i++)
         n += at_64_load_rlx(&p_at(i)->count.spawned) - at_64_load_rlx(&p_at(i)->count.finished);
     return n;
 }
 
-static bool is_deadlock_locked(struct rt *rt)
+bool mag__m_is_deadlock_locked(void)
 {
-    return at_32_load_rlx(&rt->nidle_ms) == at_32_load_rlx(&rt->nms) && !rt->by_start && mag__globq_length(&rt->globq) == 0 && live_goroutines() != 0 &&
+    struct rt *rt = &mag__rt;
+    return at_32_load_rlx(&rt->nidle_ms) + rt->nlocked_ms == at_32_load_rlx(&rt->nms) && !rt->by_start && mag__globq_length(&rt->globq) == 0 && live_goroutines() != 0 &&
            mag__os_thread_count() == (int)at_32_load_rlx(&rt->nms) + 2;
 }
 
 void mag__m_check_deadlock(void)
 {
     mag__lock_take(&mag__rt.m_lock);
-    bool deadlock = is_deadlock_locked(&mag__rt);
+    bool deadlock = mag__m_is_deadlock_locked();
     mag__lock_give(&mag__rt.m_lock);
     if (deadlock)
         mag__rt_done(DONE_DEADLOCK);
@@ -210,7 +229,6 @@ static bool take_off_idle_list(struct m *m)
         if (*at == m) {
             *at = m->next_idle;
             at_32_bump_owner(&rt->nidle_ms, (uint32_t)-1);
-            at_32_bump_owner(&rt->nms, (uint32_t)-1);
             found = true;
             break;
         }
@@ -231,12 +249,12 @@ bool mag__m_park(struct m *m)
     rt->idle_ms = m;
     at_32_bump_owner(&rt->nidle_ms, 1);
     uint32_t idle = at_32_load_rlx(&rt->nidle_ms);
-    bool deadlock = is_deadlock_locked(rt);
+    bool deadlock = mag__m_is_deadlock_locked();
     mag__lock_give(&rt->m_lock);
     if (deadlock)
         mag__rt_done(DONE_DEADLOCK);
 
-    int64_t deadline = idle > rt->procs ? mag__os_now() + IDLE_EXIT_NS : OS_FOREVER;
+    int64_t deadline = idle > rt_procs() ? mag__os_now() + IDLE_EXIT_NS : OS_FOREVER;
     while (mag__parker_park(&m->parker, deadline) == -ETIMEDOUT) {
         if (take_off_idle_list(m))
             return false;

@@ -102,7 +102,7 @@ static void lay_first_frame(struct g *g)
 /* Makes g ready to be switched to. */
 static inline bool bind(struct p *p, struct g *g)
 {
-    if (likely(g->flags & G_STARTED))
+    if (likely((g->flags & G_STARTED) != 0))
         return true;
     if (g->stack == NULL) {
         int cached = mag__rt.stack_class;
@@ -122,15 +122,29 @@ static inline void running(struct p *p, struct g *g)
     COUNT_OWNER(&p->count, switches);
 }
 
+/* A goroutine and a thread that belong to each other meet by way of g0. */
+static inline bool must_pass_g0(struct m *m, struct g *g)
+{
+    if (likely((g->flags & G_LOCKED) == 0))
+        return false;
+    m->deferred = g;
+    return true;
+}
+
 /* The next G if this P knows one that can run; g0 otherwise. */
 static inline struct g *next_or_g0(struct m *m, struct p *p)
 {
     struct g *g;
-    while ((g = mag__find_local(p)) != NULL)
+    if (unlikely(m->locked != NULL))
+        return &m->g0;
+    while ((g = mag__find_local(p)) != NULL) {
+        if (unlikely(must_pass_g0(m, g)))
+            break;
         if (likely(bind(p, g))) {
             running(p, g);
             return g;
         }
+    }
     return &m->g0;
 }
 
@@ -179,29 +193,28 @@ static struct m *finish(struct m *m, bool adopt)
     struct g *g = m_curg(m), *next;
     if (unlikely(g->flags & G_MAIN) && !mag__m_is_dead(m))
         mag__rt_done(DONE_MAIN);
-    if (unlikely(p == NULL)) {
-        mag__p_take_idle(m); /* g0 goes on with it, or sleeps */
+    if (unlikely(p == NULL || m->locked != NULL)) {
+        m->ends = m->locked != NULL;
+        if (p == NULL)
+            mag__p_take_idle(m); /* g0 goes on with it, or sleeps */
         next = &m->g0;
     } else {
         next = mag__find_local(p);
-        while (next != NULL) {
-            if (adopt && may_adopt(g, next)) {
-                next->stack = g->stack;
-                next->flags |= G_STARTED;
-                g->stack = NULL;
-                discard(m, g);
-                at_ptr_store_rlx(&m->curg, next);
-                running(p, next);
-                return m;
-            }
-            if (likely(bind(p, next)))
-                break;
-            next = mag__find_local(p);
+        if (next != NULL && adopt && may_adopt(g, next)) {
+            next->stack = g->stack;
+            next->flags |= G_STARTED;
+            g->stack = NULL;
+            discard(m, g);
+            at_ptr_store_rlx(&m->curg, next);
+            running(p, next);
+            return m;
         }
-        if (next != NULL)
+        if (next == NULL || unlikely(must_pass_g0(m, next)))
+            next = &m->g0;
+        else if (likely(bind(p, next)))
             running(p, next);
         else
-            next = &m->g0;
+            next = next_or_g0(m, p);
     }
     switch_to(m, g, next, after_end, true);
     mag__panic_broken(__FILE__, __LINE__, "a goroutine that ended is not switched to");
@@ -221,6 +234,8 @@ static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m,
         void *arg = g->arg;
         mag__token_leave(m);
         fn(arg);
+        if (unlikely(g->ext != NULL))
+            mag__local_end(g);
         m = finish(mag__m_self(), true);
     }
 }
@@ -230,7 +245,9 @@ void mag_exit(void)
     struct m *m = mag__m_self();
     if (m == NULL || m->in_rt)
         mag__park_misused("mag_exit");
-    finish(m, false);
+    if (m_curg(m)->ext != NULL)
+        mag__local_end(m_curg(m));
+    finish(mag__m_self(), false);
     __builtin_unreachable();
 }
 
@@ -274,15 +291,28 @@ struct m *mag__park(struct m *m, enum g_reason why, g_after after, void *after_a
 
 static void after_yield(struct m *m, struct g *prev) { mag__wake_tail(m->p, prev); }
 
+static COLD struct m *yield_locked(struct m *m)
+{
+    bool alone = mag__runq_is_empty(&m->p->runq) && mag__globq_length(&mag__rt.globq) == 0;
+    if (alone && at_32_load_rlx(&m->p->attention) == 0)
+        return m;
+    return switch_to(m, m_curg(m), &m->g0, after_yield, false);
+}
+
 static inline struct m *yield(struct m *m)
 {
     struct p *p = m->p;
     struct g *g;
-    while ((g = mag__find_near(p)) != NULL)
+    if (unlikely(m->locked != NULL))
+        return yield_locked(m);
+    while ((g = mag__find_near(p)) != NULL) {
+        if (unlikely(must_pass_g0(m, g)))
+            return switch_to(m, m_curg(m), &m->g0, after_yield, false);
         if (likely(bind(p, g))) {
             running(p, g);
             return switch_to(m, m_curg(m), g, after_yield, false);
         }
+    }
     if (unlikely(at_32_load_rlx(&p->attention) != 0))
         return switch_to(m, m_curg(m), &m->g0, after_yield, false);
     return m;
@@ -305,10 +335,29 @@ void mag_checkpoint_slow(void)
 
 /* ---- g0 ---- */
 
+/* What this thread runs next; NULL: it must end. */
+static struct g *next_for_thread(struct m *m)
+{
+    if (unlikely(m->locked != NULL)) {
+        if (m->ends) {
+            mag__locked_give_away(m);
+            return NULL;
+        }
+        return mag__locked_wait(m) ? m->locked : NULL;
+    }
+    for (;;) {
+        struct g *g = m->deferred != NULL ? m->deferred : mag__find_next(m);
+        m->deferred = NULL;
+        if (g == NULL || likely((g->flags & G_LOCKED) == 0))
+            return g;
+        mag__locked_run(m, g);
+    }
+}
+
 void mag__park_loop(struct m *m)
 {
     struct g *g;
-    while ((g = mag__find_next(m)) != NULL)
+    while ((g = next_for_thread(m)) != NULL)
         if (likely(bind(m->p, g))) {
             running(m->p, g);
             switch_to(m, &m->g0, g, after_nothing, false);

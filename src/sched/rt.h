@@ -29,6 +29,9 @@ enum {
 /* Reasons why the holder of a P must go through the full search before it runs another G. */
 enum attention { ATTEND_STOP = 1, ATTEND_RETIRE = 2 };
 
+/* LIVE -> RETIRING (mag_set_procs) -> DRAINING (who holds the P) -> RETIRED -> LIVE; or back from RETIRING to LIVE. */
+enum p_life { P_LIVE, P_RETIRING, P_DRAINING, P_RETIRED };
+
 struct p {
     uint32_t index;
     struct runq runq;
@@ -44,6 +47,7 @@ struct p {
     /* written by others */
     ON_LINE aptr m;           /* the M that took this P last: a hint for sysmon */
     a32 attention;            /* enum attention */
+    a32 life;                 /* enum p_life */
     a32 rescued;              /* > 0: a G in runnext had to be rescued lately, wake somebody for the next ones */
     /* sysmon only */
     ON_LINE uint32_t seen_tick;
@@ -64,6 +68,11 @@ struct m {
     struct p *handed;         /* the P given by the waker; parker's token publishes it */
     bool handed_search;       /* the waker counted this M as searching */
     bool handed_exit;
+    struct g *locked;         /* owner: the only goroutine that may run here */
+    uint32_t lock_depth;      /* owner */
+    bool ends;                /* owner: the goroutine ended locked, the thread must too */
+    bool locked_parked;       /* rt.m_lock: parked, waiting for that goroutine to be its turn */
+    struct g *deferred;       /* owner: found on the way off a stack, but it is another M's */
     struct m *next_idle;      /* rt.m_lock */
     struct m *next_all;       /* never changes once linked */
     a32 live;                 /* its thread runs or is about to; rt.m_lock writes */
@@ -85,10 +94,14 @@ struct arena {
 };
 
 struct rt {
+    struct p *ps[PROCS_MAX]; /* [0, made) exist, [0, procs) are or will be in use; written under procs_lock */
+    a32 procs, made;
+    aptr order;              /* struct order of procs; old ones stay in orders: a thief may be walking by one */
+    struct order *orders[PROCS_MAX + 1];
+    struct lock procs_lock;
+    bool procs_fixed;        /* somebody asked for a number: do not follow the machine */
+    uint32_t (*follow)(void); /* what the machine allows now; set by the room that knows, sched may not call down */
     /* written while no worker runs */
-    struct p *ps[PROCS_MAX];
-    uint32_t procs;
-    struct order order;
     uint32_t steal_min;
     uint32_t max_threads;
     int stack_class;
@@ -117,6 +130,7 @@ struct rt {
     aptr ms;                 /* all there ever were in this run, newest first; grows at the front under m_lock, read by anyone */
     struct m *idle_ms;       /* parked, newest first; m_lock */
     a32 nms, nidle_ms;       /* m_lock writes */
+    uint32_t nlocked_ms;     /* parked with locked_parked; m_lock */
     struct m *spare_ms;      /* threads that have ended, to be used again: p->m may still point to them; m_lock */
     uint32_t m_ids;
     bool warned_threads;
@@ -133,6 +147,11 @@ struct rt {
 };
 
 extern struct rt mag__rt;
+
+/* Ps that may run goroutines. */
+static inline uint32_t rt_procs(void) { return at_32_load_acq(&mag__rt.procs); /* PR1 */ }
+/* Ps that exist: their counters count. */
+static inline uint32_t rt_made(void) { return at_32_load_acq(&mag__rt.made); /* PR1 */ }
 
 /* The M of this thread, NULL outside the runtime. Never kept across anything that may switch. */
 struct m *mag__m_self(void);

@@ -10,6 +10,12 @@
 
 int mag__p_init_all(uint32_t procs);
 void mag__p_fini_all(void);
+/* The old number, or -ENOMEM. */
+int mag__p_set_procs(uint32_t procs);
+/* The caller holds p, which is to retire: its goroutines move on, and p is nobody's. False: it is needed again. */
+bool mag__p_retire(struct p *p);
+/* Retires what is to retire and sits in user code or idle. By sysmon. */
+void mag__p_collect_retiring(void);
 
 static inline void p_acquire(struct m *m, struct p *p)
 {
@@ -35,8 +41,30 @@ static inline bool mag__m_is_dead(const struct m *m)
     return m->epoch != at_32_load_rlx(&mag__rt.epoch);
 }
 void mag__m_reap(void);
+struct arena *mag__arena_new(void);
+void mag__arena_free(struct arena *a);
 /* Once more, for when a thread of the program ended after the last M had parked. */
 void mag__m_check_deadlock(void);
+
+/* The deadlock rule, under m_lock; true: the caller of mag_run must be told, after it. */
+bool mag__m_is_deadlock_locked(void);
+
+/* ---- locked.c: goroutines that own their thread ---- */
+
+/* g0 of a thread whose goroutine is off its stack: gives the P away and waits for the goroutine's turn. False: the thread
+ * must end. */
+bool mag__locked_wait(struct m *m);
+/* m has found g, which is another thread's: hands it over together with the P. */
+void mag__locked_run(struct m *m, struct g *g);
+/* The P goes to whoever needs it. */
+void mag__locked_give_away(struct m *m);
+
+/* ---- local.c: goroutine-local storage ---- */
+
+/* The goroutine ends: destructors run, as user code. */
+void mag__local_end(struct g *g);
+/* Values of discarded goroutines are forgotten. */
+void mag__local_clear(struct g_heap *h);
 
 /* ---- wake.c: who is told of new work ---- */
 

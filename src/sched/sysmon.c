@@ -4,7 +4,8 @@
  * Duties      1 rescue: a runnable G waits while a P is idle: wake a searcher
  *             2 retake: a goroutine computes past its slice while others wait: take its P (token.h), give it to another M
  *             3 give memory back: stacks and descriptors that nobody needed for TRIM_NS
- *             4 print the schedtrace line
+ *             4 follow the machine: affinity and quota change while a program runs
+ *             5 print the schedtrace line
  * Pace        a look costs 10 to 20 us here, so it cannot come every 20: LOOK_FAST for BUSY_NS after it had something to do,
  *             then doubling up to LOOK_SLOW, or earlier when a slice ends. After DEEP_NS with every P idle it sleeps until
  *             the next M is given a P. An idle process has no wake-ups at all.
@@ -21,6 +22,7 @@
 #define BUSY_NS (10 * (int64_t)1000000)
 #define DEEP_NS (1000 * (int64_t)1000000)
 #define TRIM_NS (250 * (int64_t)1000000)
+#define FOLLOW_NS (1000 * (int64_t)1000000)
 #define RELOOK_NS (20 * (int64_t)1000)
 enum { LOOSE_PER_P = 4, RESCUE_MEMORY = 3 };
 
@@ -37,7 +39,7 @@ struct watch {
     int64_t pause;       /* until the next look */
     int64_t busy_until;  /* keep looking often until then */
     int64_t idle_since;  /* every P has been idle since, 0: not so */
-    int64_t trim_at, trace_at;
+    int64_t trim_at, trace_at, follow_at;
     bool wanted;         /* somebody waits behind a long slice */
 };
 
@@ -62,7 +64,7 @@ static void rescue(struct watch *w)
 {
     if (!mag__idle_some(&mag__rt.idle))
         return;
-    for (uint32_t i = 0; i < mag__rt.procs; i++)
+    for (uint32_t i = 0; i < rt_procs(); i++)
         rescue_next(w, p_at(i));
     if (mag__find_any_work())
         mag__wake_searcher(NULL);
@@ -78,7 +80,7 @@ static bool others_wait(struct p *p)
 static void retake(struct watch *w, struct p *p, int64_t now)
 {
     struct m *m = at_ptr_load_rlx(&p->m);
-    if (m == NULL || at_32_load_rlx(&mag__rt.loose) >= LOOSE_PER_P * mag__rt.procs)
+    if (m == NULL || at_32_load_rlx(&mag__rt.loose) >= LOOSE_PER_P * rt_procs())
         return;
     if (!mag__token_take(m, p))
         return; /* in the runtime: its next step is a new slice anyway */
@@ -107,7 +109,7 @@ static void look_at_slices(struct watch *w, int64_t now)
 {
     int64_t slice = mag__rt.slice;
     w->wanted = false;
-    for (uint32_t i = 0; i < mag__rt.procs; i++) {
+    for (uint32_t i = 0; i < rt_procs(); i++) {
         struct p *p = p_at(i);
         if (mag__idle_is(&mag__rt.idle, i)) {
             p->seen_at = 0;
@@ -139,6 +141,12 @@ static void keep_house(struct watch *w, int64_t now)
         if (n != 0) /* there may be more that was used during the last interval: look again before the deep sleep */
             w->idle_since = 0;
     }
+    if (now >= w->follow_at) {
+        uint32_t procs;
+        if (!mag__rt.procs_fixed && (procs = mag__rt.follow()) != rt_procs())
+            mag__p_set_procs(procs);
+        w->follow_at = now + FOLLOW_NS;
+    }
     if (mag__rt.schedtrace != 0 && now >= w->trace_at) {
         mag__rt.trace_line(now);
         w->trace_at += mag__rt.schedtrace;
@@ -152,7 +160,7 @@ static void keep_house(struct watch *w, int64_t now)
 /* Every P idle for a second: nothing to look after until an M is given a P. */
 static bool may_sleep_deep(struct watch *w, int64_t now)
 {
-    if (mag__idle_count(&mag__rt.idle) != mag__rt.procs || mag__find_any_work()) {
+    if (mag__idle_count(&mag__rt.idle) != rt_procs() || mag__find_any_work()) {
         w->idle_since = 0;
         return false;
     }
@@ -166,7 +174,7 @@ static void sleep_deep(struct watch *w, uint32_t word)
 {
     at_32_store_rlx(&mag__rt.sysmon_asleep, 1);
     at_fence_seq(); /* SYS1 */
-    if (mag__idle_count(&mag__rt.idle) == mag__rt.procs)
+    if (mag__idle_count(&mag__rt.idle) == rt_procs())
         mag__os_futex_wait(&mag__rt.sysmon_word, word, OS_FOREVER);
     at_32_store_rlx(&mag__rt.sysmon_asleep, 0);
     w->idle_since = 0;
@@ -177,7 +185,7 @@ static void *sysmon_main(void *arg)
 {
     (void)arg;
     int64_t now = mag__os_now();
-    struct watch w = {.pause = LOOK_FAST, .trim_at = now + TRIM_NS, .trace_at = now + mag__rt.schedtrace};
+    struct watch w = {.pause = LOOK_FAST, .trim_at = now + TRIM_NS, .follow_at = now + FOLLOW_NS, .trace_at = now + mag__rt.schedtrace};
     for (;;) {
         uint32_t word = at_32_load_rlx(&mag__rt.sysmon_word);
         if (at_32_load_rlx(&mag__rt.state) == RT_STOPPING)
@@ -190,6 +198,7 @@ static void *sysmon_main(void *arg)
             w.pause = LOOK_SLOW;
         rescue(&w);
         look_at_slices(&w, now);
+        mag__p_collect_retiring();
         keep_house(&w, now);
         word = at_32_load_rlx(&mag__rt.sysmon_word);
         if (may_sleep_deep(&w, now) && at_32_load_rlx(&mag__rt.state) != RT_STOPPING)

@@ -36,7 +36,7 @@ void mag__wake_searcher(struct counters *count)
 
 static inline void told(struct p *p)
 {
-    if (mag__rt.procs > 1)
+    if (rt_procs() > 1)
         mag__wake_searcher(&p->count);
 }
 

@@ -13,18 +13,19 @@ static void summary(struct out *o, int64_t now)
     mag_stats total;
     if (mag_stats_read(&total, NULL, 0) == 0)
         return;
+    uint32_t procs = rt_procs();
     uint32_t searching = at_32_load_rlx(&rt->idle.searching);
     bool need = searching == 0 && mag__idle_some(&rt->idle) && mag__find_any_work();
     mag__out_print(o,
                    "SCHED %lldms: gomaxprocs=%u idleprocs=%u threads=%llu spinningthreads=%u needspinning=%d "
                    "idlethreads=%llu runqueue=%u [",
-                   (long long)((now - rt->started) / 1000000), rt->procs, mag__idle_count(&rt->idle),
+                   (long long)((now - rt->started) / 1000000), procs, mag__idle_count(&rt->idle),
                    (unsigned long long)total.threads, searching, need, (unsigned long long)total.idle_threads,
                    mag__globq_length(&rt->globq));
-    for (uint32_t i = 0; i < rt->procs; i++)
+    for (uint32_t i = 0; i < procs; i++)
         mag__out_print(o, " %u", mag__runq_length(&p_at(i)->runq));
     mag__out_print(o, " ] schedticks=[");
-    for (uint32_t i = 0; i < rt->procs; i++)
+    for (uint32_t i = 0; i < procs; i++)
         mag__out_print(o, " %u", at_32_load_rlx(&p_at(i)->tick));
     mag__out_print(o, " ] steals=%llu stolen=%llu spills=%llu retakes=%llu\n", (unsigned long long)total.steals,
                    (unsigned long long)total.stolen, (unsigned long long)total.spills,
@@ -73,7 +74,7 @@ void mag__schedtrace_line(int64_t now)
     mag__out_init(&o, STDERR_FILENO);
     summary(&o, now);
     if (mag__rt.scheddetail) {
-        for (uint32_t i = 0; i < mag__rt.procs; i++)
+        for (uint32_t i = 0; i < rt_procs(); i++)
             detail_p(&o, p_at(i));
         for (struct m *m = at_ptr_load_acq(&mag__rt.ms); m != NULL; m = m->next_all) /* MS1 */
             detail_m(&o, m);

@@ -27,11 +27,12 @@ int mag_stats_read(mag_stats *total, mag_stats *per_p, size_t n)
     if (mag__foreign_enter() != 0)
         return 0;
     mag_stats sum = {0}, one;
-    for (uint32_t i = 0; i < rt->procs; i++) {
+    uint32_t procs = rt_procs();
+    for (uint32_t i = 0; i < rt_made(); i++) { /* what retired Ps have counted counts */
         read_p(p_at(i), &one);
         add_counters(&sum, &p_at(i)->count);
         sum.queue += one.queue;
-        if (per_p != NULL && i < n)
+        if (per_p != NULL && i < n && i < procs)
             per_p[i] = one;
     }
     add_counters(&sum, &rt->count);
@@ -42,16 +43,15 @@ int mag_stats_read(mag_stats *total, mag_stats *per_p, size_t n)
     sum.idle_threads = at_32_load_rlx(&rt->nidle_ms);
     if (total != NULL)
         *total = sum;
-    int procs = (int)rt->procs;
     mag__foreign_leave();
-    return procs;
+    return (int)procs;
 }
 
 int mag_procs(void)
 {
     if (mag__foreign_enter() != 0)
         return 0;
-    int procs = (int)mag__rt.procs;
+    int procs = (int)rt_procs();
     mag__foreign_leave();
     return procs;
 }
