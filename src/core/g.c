@@ -18,10 +18,13 @@
 struct g_slab {
     struct g_slab *older;    /* never changes once linked */
     struct g_slab *spare;    /* in heap->spare */
+    struct g_slab *region;   /* first of its region: the region before */
+    size_t region_size;
     uint32_t nfree;          /* counted by trim */
     a32 used;                /* 0: given back, nothing in it may be read */
 };
 
+#define REGION_MOST ((size_t)128 << 20)
 #define SLAB_FIRST ((sizeof(struct g_slab) + CACHE_LINE - 1) & ~(size_t)(CACHE_LINE - 1))
 #define SLAB_COUNT ((G_SLAB - SLAB_FIRST) / sizeof(struct g) / MAGAZINE * MAGAZINE)
 
@@ -58,9 +61,9 @@ void mag__g_heap_init(struct g_heap *h) { memset(h, 0, sizeof *h); }
 void mag__g_heap_fini(struct g_heap *h)
 {
     struct g_slab *next;
-    for (struct g_slab *s = at_ptr_load_rlx(&h->slabs); s != NULL; s = next) {
-        next = s->older;
-        mag__os_unmap(s, G_SLAB);
+    for (struct g_slab *s = h->region; s != NULL; s = next) {
+        next = s->region;
+        mag__os_unmap(s, s->region_size);
     }
     memset(h, 0, sizeof *h);
 }
@@ -84,6 +87,32 @@ static struct g *pop_magazine_locked(struct g_heap *h)
     return first;
 }
 
+/* Regions grow fourfold from one slab to REGION_MOST, so that a million goroutines are a handful of mappings. */
+static struct g_slab *cut_slab_locked(struct g_heap *h)
+{
+    if (h->cut == h->cut_end) {
+        size_t size = h->region == NULL ? G_SLAB : 4 * h->region->region_size;
+        if (size > REGION_MOST)
+            size = REGION_MOST;
+        char *at = NULL;
+        for (; size >= G_SLAB && at == NULL; size /= 2)
+            if ((at = mag__os_reserve(size, G_SLAB)) != NULL)
+                break;
+        if (at == NULL)
+            return NULL;
+        mag__os_huge(at, size, true);
+        struct g_slab *first = (struct g_slab *)at;
+        first->region = h->region;
+        first->region_size = size;
+        h->region = first;
+        h->cut = at;
+        h->cut_end = at + size;
+    }
+    struct g_slab *s = (struct g_slab *)h->cut;
+    h->cut += G_SLAB;
+    return s;
+}
+
 /* Starts a slab for bump allocation. */
 static bool new_slab_locked(struct g_heap *h)
 {
@@ -91,10 +120,9 @@ static bool new_slab_locked(struct g_heap *h)
     if (s != NULL) {
         h->spare = s->spare;
     } else {
-        s = mag__os_reserve(G_SLAB, G_SLAB);
+        s = cut_slab_locked(h);
         if (s == NULL)
             return false;
-        mag__os_huge(s, G_SLAB, true);
         s->older = at_ptr_load_rlx(&h->slabs);
         at_ptr_store_rel(&h->slabs, s); /* GH1 */
     }
@@ -179,6 +207,7 @@ struct g *mag__g_new_any(struct g_heap *h)
 void mag__g_free_any(struct g_heap *h, struct g *g)
 {
     g_set_state(g, G_FREE);
+    g_poison(g);
     mag__lock_take(&h->lock);
     if (h->part == NULL)
         h->npart = 0;
@@ -210,10 +239,8 @@ static struct g *take_surplus(struct g_heap *h)
 
 static void give_back(struct g_heap *h, struct g_slab *s)
 {
-    struct g_slab *older = s->older;
     mag__os_discard((char *)s + OS_PAGE, G_SLAB - OS_PAGE);
     memset((char *)s + SLAB_FIRST, 0, OS_PAGE - SLAB_FIRST);
-    s->older = older;
     s->nfree = 0;
     mag__lock_take(&h->lock);
     s->spare = h->spare;

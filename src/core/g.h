@@ -16,6 +16,7 @@
 #include "magpie.h"
 #include "arch/switch.h"
 #include "base/atomic.h"
+#include "os/hostile.h"
 #include "os/lock.h"
 
 #define G_ARGS 64 /* bytes of arguments inside the descriptor */
@@ -99,6 +100,8 @@ struct g_heap {
     char *bump, *bump_end;  /* never-used descriptors of the newest slab; lock */
     aptr slabs;             /* struct g_slab, newest first; grows at the front, read by anyone */
     struct g_slab *spare;   /* slabs whose memory was given back; lock */
+    struct g_slab *region;  /* regions that slabs are cut from, newest first, by their first slab; lock */
+    char *cut, *cut_end;    /* the newest region's rest; lock */
 };
 
 /* One per P, owner only. */
@@ -131,9 +134,22 @@ static inline struct g *mag__g_new_owner(struct g_heap *h, struct g_cache *c)
     return g;
 }
 
+/* What a freed descriptor looks like in the hostile build: whoever runs it falls at once. */
+static inline void g_poison(struct g *g)
+{
+    (void)g;
+#ifdef MAG_HOSTILE
+    g->at = (struct context){(void *)HOSTILE_POISON, (void *)HOSTILE_POISON, (void *)HOSTILE_POISON};
+    g->fn = (mag_fn)HOSTILE_POISON;
+    g->arg = (void *)HOSTILE_POISON;
+    g->stack = (char *)HOSTILE_POISON;
+#endif
+}
+
 static inline void mag__g_free_owner(struct g_heap *h, struct g_cache *c, struct g *g)
 {
     g_set_state(g, G_FREE);
+    g_poison(g);
     if (unlikely(c->none == MAGAZINE))
         mag__g_flush(h, c);
     g->next = c->one;

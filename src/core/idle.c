@@ -20,6 +20,7 @@
  */
 #include "core/idle.h"
 #include "base/panic.h"
+#include "os/hostile.h"
 
 static unsigned word_of(unsigned i) { return i / 64; }
 static uint64_t bit_of(unsigned i) { return (uint64_t)1 << (i % 64); }
@@ -58,6 +59,7 @@ unsigned mag__idle_count(const struct idle *s)
 
 bool mag__idle_wake_wanted(struct idle *s)
 {
+    hostile_point();
     at_fence_seq(); /* IDL2 */
     return at_32_load_rlx(&s->searching) == 0 && mag__idle_some(s) && mag__idle_search_begin(s);
 }
@@ -72,6 +74,7 @@ void mag__idle_search_end(struct idle *s)
 {
     uint32_t before = at_32_add_rlx(&s->searching, (uint32_t)-1);
     must(before != 0);
+    hostile_point();
     at_fence_seq(); /* IDL2 */
 }
 
@@ -79,6 +82,7 @@ void mag__idle_put(struct idle *s, unsigned i, bool searching)
 {
     uint64_t before = at_64_or_rel(&s->bits[word_of(i)], bit_of(i)); /* IDL1 */
     must((before & bit_of(i)) == 0);
+    hostile_point();
     if (searching)
         mag__idle_search_end(s);
     else

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/parker.h"
+#include "os/hostile.h"
 #include "os/os.h"
 
 #include <errno.h>
@@ -20,6 +21,7 @@ int mag__parker_park(struct parker *k, int64_t deadline)
 {
     if (take_or_announce(k))
         return 0;
+    hostile_point();
     for (;;) {
         int r = mag__os_futex_wait(&k->word, ASLEEP, deadline);
         uint32_t seen = TOKEN;
@@ -39,6 +41,7 @@ bool mag__parker_unpark(struct parker *k)
 {
     if (at_32_xchg_rel(&k->word, TOKEN) != ASLEEP) /* PK1 */
         return false;
+    hostile_point();
     mag__os_futex_wake(&k->word, 1);
     return true;
 }

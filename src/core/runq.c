@@ -46,6 +46,7 @@ struct g_list mag__runq_spill_owner(struct runq *q, struct g *g)
     struct g *batch[RUNQ_SIZE / 2];
     for (uint32_t i = 0; i < n; i++)
         batch[i] = at_ptr_load_rlx(&q->slot[(h + i) & MASK]);
+    hostile_point();
     if (!at_32_cas_rel(&q->head, &h, h + n)) /* RQ2 */
         return list;
     for (uint32_t i = 0; i + 1 < n; i++)
@@ -92,6 +93,7 @@ struct g *mag__runq_steal(struct runq *to, struct runq *from, uint32_t least, ui
             void *g = at_ptr_load_rlx(&from->slot[(h + i) & MASK]);
             at_ptr_store_rlx(&to->slot[(t + i) & MASK], g);
         }
+        hostile_point();
         if (!at_32_cas_rel(&from->head, &h, h + n)) /* RQ2 */
             continue;
         struct g *newest = at_ptr_load_rlx(&to->slot[(t + n - 1) & MASK]);

@@ -4,6 +4,7 @@
 #define MAG_CORE_RUNQ_H
 
 #include "core/g.h"
+#include "os/hostile.h"
 
 #ifndef RUNQ_SIZE
 #ifdef MAG_HOSTILE
@@ -42,6 +43,7 @@ static inline bool mag__runq_put_owner(struct runq *q, struct g *g)
             return false;
     }
     at_ptr_store_rlx(&q->slot[t & RUNQ_MASK], g);
+    hostile_point();
     at_32_store_rel(&q->tail, t + 1); /* RQ1 RQ4 */
     return true;
 }
@@ -53,6 +55,7 @@ static inline struct g *mag__runq_get_owner(struct runq *q)
     uint32_t h = at_32_load_rlx(&q->head);
     while (t != h) {
         struct g *g = at_ptr_load_rlx(&q->slot[h & RUNQ_MASK]);
+        hostile_point();
         if (likely(at_32_cas_rel(&q->head, &h, h + 1))) /* RQ2 */
             return g;
     }

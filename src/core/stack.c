@@ -7,8 +7,8 @@
  *             A P keeps STACK_CACHE of the default size in a LIFO: the next goroutine gets the hottest one. Half of a full
  *             cache goes to `dirty`, half of that comes back to an empty one. trim, called by sysmon, takes from the
  *             bottom of `dirty` what was not needed since its last call, sorts it by address and gives neighbours back in
- *             one call.
- * Growth      chunks double from CHUNK_FIRST to CHUNK_MOST slots: a million stacks are about 25 mappings. When address
+ *             one call; a chunk with only clean stacks is unmapped, page tables and all.
+ * Growth      chunks grow fourfold from CHUNK_FIRST to CHUNK_MOST slots: a million stacks are 8 mappings. When address
  *             space is short (RLIMIT_AS, strict overcommit) the chunk is halved until it fits.
  * Rejected    one mmap a stack: 65,530 mappings is the kernel's default limit, and each costs 2 us.
  *             Metadata in the slot: it would touch a page of every free stack.
@@ -21,12 +21,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUARD_PAGES = 4, CHUNK_FIRST = 64, CHUNK_MOST = 65536, TRIM_KEEP = 16 };
+enum { GUARD_PAGES = 4, CHUNK_FIRST = 64, CHUNK_MOST = 1 << 20, TRIM_KEEP = 16 };
 
 struct stack_chunk {
     struct stack_chunk *next;
     char *base;
     size_t nslots, carved;
+    size_t nclean; /* counted by trim */
 };
 
 void mag__stack_init(struct stacks *s)
@@ -107,7 +108,7 @@ static char *pop(struct stack_list *l) { return l->n == 0 ? NULL : l->at[--l->n]
 
 static bool new_chunk_locked(struct stack_pool *p)
 {
-    size_t nslots = p->chunk == NULL ? CHUNK_FIRST : p->chunk->nslots * 2;
+    size_t nslots = p->chunk == NULL ? CHUNK_FIRST : p->chunk->nslots * 4;
     if (nslots > CHUNK_MOST)
         nslots = CHUNK_MOST;
     while (nslots > 1 && nslots * p->slot > (size_t)1 << 40)
@@ -225,6 +226,66 @@ static void discard_sorted(const struct stacks *s, const struct stack_pool *p, c
     }
 }
 
+/* ---- whole chunks ----
+ * Page tables stay when memory is given back, 540 bytes a stack: only unmapping frees them. */
+
+static bool is_in(const struct stack_pool *p, const struct stack_chunk *c, const char *top)
+{
+    return c != NULL && top > c->base && top <= c->base + c->nslots * p->slot;
+}
+
+/* Neighbours in the list are mostly neighbours in memory: the last answer is tried first. */
+static struct stack_chunk *chunk_of_locked(struct stack_pool *p, const char *top, struct stack_chunk *last)
+{
+    if (is_in(p, last, top))
+        return last;
+    struct stack_chunk *c = p->chunk;
+    while (!is_in(p, c, top))
+        c = c->next;
+    return c;
+}
+
+/* Unlinks the chunks of which every stack is clean; their stacks leave the list. */
+static struct stack_chunk *take_whole_chunks_locked(struct stacks *s, struct stack_pool *p)
+{
+    struct stack_chunk *gone = NULL, *last = NULL;
+    for (struct stack_chunk *c = p->chunk; c != NULL; c = c->next)
+        c->nclean = 0;
+    for (size_t i = 0; i < p->clean.n; i++)
+        (last = chunk_of_locked(p, p->clean.at[i], last))->nclean++;
+    size_t keep = 0;
+    for (size_t i = 0; i < p->clean.n; i++) {
+        struct stack_chunk *c = last = chunk_of_locked(p, p->clean.at[i], last);
+        if (c->nclean != c->carved || c->nslots == CHUNK_FIRST)
+            p->clean.at[keep++] = p->clean.at[i];
+    }
+    p->clean.n = keep;
+    for (struct stack_chunk **at = &p->chunk, *c; (c = *at) != NULL;) {
+        if (c->nclean != c->carved || c->nslots == CHUNK_FIRST) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        c->next = gone;
+        gone = c;
+        at_64_add_rlx(&p->made, -(uint64_t)c->carved);
+        at_64_add_rlx(&s->made, -(uint64_t)c->carved);
+    }
+    return gone;
+}
+
+static void unmap_whole_chunks(struct stacks *s, struct stack_pool *p)
+{
+    mag__lock_take(&p->lock);
+    struct stack_chunk *gone = take_whole_chunks_locked(s, p);
+    mag__lock_give(&p->lock);
+    for (struct stack_chunk *c = gone, *next; c != NULL; c = next) {
+        next = c->next;
+        mag__os_unmap(c->base, c->nslots * p->slot);
+        free(c);
+    }
+}
+
 static size_t trim_pool(struct stacks *s, struct stack_pool *p)
 {
     mag__lock_take(&p->lock);
@@ -246,6 +307,7 @@ static size_t trim_pool(struct stacks *s, struct stack_pool *p)
         push(&p->clean, surplus[i]);
     mag__lock_give(&p->lock);
     mag__os_unmap(surplus, n * sizeof *surplus);
+    unmap_whole_chunks(s, p);
     return n;
 }
 

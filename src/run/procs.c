@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { PATH = 4096 };
@@ -115,7 +114,7 @@ static bool find_own(const char *cgroup, bool v1, char *own)
     return false;
 }
 
-/* Everything on the heap: sysmon's stack is small. */
+/* Not on the stack, which is small in sysmon's case; and not from malloc, which would give that thread an arena. */
 struct scratch {
     char cgroup[1 << 14], mountinfo[1 << 16], own[PATH], point[PATH], within[PATH], dir[3 * PATH];
 };
@@ -140,7 +139,7 @@ static uint32_t limit_of_hierarchy(struct scratch *s, const char *root, bool v1)
 uint32_t mag__procs_allowed(const char *root, int cpus)
 {
     uint32_t procs = cpus < 1 ? 1 : cpus > PROCS_MAX ? PROCS_MAX : (uint32_t)cpus;
-    struct scratch *s = malloc(sizeof *s);
+    struct scratch *s = mag__os_reserve(sizeof *s, 0);
     if (s == NULL)
         return procs;
     snprintf(s->dir, sizeof s->dir, "%s/proc/self/cgroup", root);
@@ -153,7 +152,7 @@ uint32_t mag__procs_allowed(const char *root, int cpus)
                     procs = n;
             }
     }
-    free(s);
+    mag__os_unmap(s, sizeof *s);
     return procs;
 }
 

@@ -76,7 +76,7 @@ static struct g *steal_round(struct p *p, bool nexts)
     uint32_t i, n;
     while (mag__order_next(&w, &i)) {
         struct p *victim = p_at(i);
-        if (victim == p || mag__idle_is(&mag__rt.idle, i))
+        if (victim == p || mag__idle_is(&mag__rt.idle, i) || hostile_chance(8))
             continue;
         struct g *g = mag__runq_steal(&p->runq, &victim->runq, mag__rt.steal_min, &n);
         if (g == NULL && nexts && (g = steal_next(victim)) != NULL)
@@ -133,6 +133,7 @@ static bool give_up(struct m *m)
     bool searched = m->searching;
     m->searching = false;
     mag__idle_put(&mag__rt.idle, p->index, searched);
+    hostile_point();
     if (!mag__find_any_work())
         return false;
     int i = mag__idle_take_any(&mag__rt.idle, p->index);

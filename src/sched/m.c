@@ -253,7 +253,7 @@ bool mag__m_park(struct m *m)
     mag__lock_give(&rt->m_lock);
     if (deadlock)
         mag__rt_done(DONE_DEADLOCK);
-
+    hostile_point();
     int64_t deadline = idle > rt_procs() ? mag__os_now() + IDLE_EXIT_NS : OS_FOREVER;
     while (mag__parker_park(&m->parker, deadline) == -ETIMEDOUT) {
         if (take_off_idle_list(m))

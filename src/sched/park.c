@@ -299,7 +299,7 @@ static COLD struct m *yield_locked(struct m *m)
     return switch_to(m, m_curg(m), &m->g0, after_yield, false);
 }
 
-static inline struct m *yield(struct m *m)
+ALWAYS_INLINE struct m *mag__park_yield(struct m *m)
 {
     struct p *p = m->p;
     struct g *g;
@@ -321,7 +321,7 @@ static inline struct m *yield(struct m *m)
 void mag_yield(void)
 {
     struct m *m = mag__park_enter("mag_yield");
-    mag__token_leave(yield(m));
+    mag__token_leave(mag__park_yield(m));
 }
 
 void mag_checkpoint_slow(void)
@@ -330,7 +330,7 @@ void mag_checkpoint_slow(void)
     if (m == NULL || m->in_rt)
         return; /* a load and a branch is all that others pay: no contract to break */
     m = mag__park_enter("mag_checkpoint");
-    mag__token_leave(yield(m));
+    mag__token_leave(mag__park_yield(m));
 }
 
 /* ---- g0 ---- */

@@ -92,6 +92,8 @@ bool mag__find_any_work(void);
 /* The goroutine that runs on m waits. `after` runs when it is off its stack and makes it visible to its waker. Returns
  * the M it woke up on, in the runtime. */
 struct m *mag__park(struct m *m, enum g_reason why, g_after after, void *after_arg);
+/* Lets the others run; the M it is on afterwards, in the runtime. */
+struct m *mag__park_yield(struct m *m);
 /* g0's loop. */
 void mag__park_loop(struct m *m);
 /* For a goroutine that lost its P and must not go on without one. Returns the M it is on then, with a P. */
@@ -106,9 +108,11 @@ static inline struct m *mag__park_enter(const char *function)
     struct m *m = mag__m_self();
     if (unlikely(m == NULL || m->in_rt))
         mag__park_misused(function);
-    if (likely(mag__token_enter(m) != NULL))
-        return m;
-    return mag__park_regain(m);
+    if (unlikely(mag__token_enter(m) == NULL))
+        m = mag__park_regain(m);
+    if (hostile_chance(8))
+        m = mag__park_yield(m);
+    return m;
 }
 
 /* ---- spawn.c ---- */

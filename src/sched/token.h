@@ -20,11 +20,13 @@
 #ifndef MAG_SCHED_TOKEN_H
 #define MAG_SCHED_TOKEN_H
 
+#include "os/hostile.h"
 #include "sched/rt.h"
 
 /* The P, or NULL: lost. */
 static inline struct p *mag__token_enter(struct m *m)
 {
+    hostile_point();
     m->in_rt = 1;
     compiler_barrier();
     struct p *p = at_ptr_xchg_acq(&m->tok, NULL); /* TOK1 */
@@ -38,6 +40,7 @@ static inline struct p *mag__token_enter(struct m *m)
 static inline void mag__token_leave(struct m *m)
 {
     at_ptr_store_rel(&m->tok, m->p); /* TOK1 */
+    hostile_point();
     compiler_barrier();
     m->in_rt = 0;
 }

@@ -62,7 +62,12 @@ void mag__wake_tail(struct p *p, struct g *g)
 
 void mag__wake_next(struct p *p, struct g *g)
 {
+    if (hostile_chance(4)) {
+        mag__wake_tail(p, g);
+        return;
+    }
     g_set_state(g, G_RUNNABLE);
+    hostile_point();
     struct g *kicked = mag__runq_next_swap_owner(&p->runq, g);
     if (kicked != NULL) {
         if (unlikely(!mag__runq_put_owner(&p->runq, kicked)))

@@ -45,7 +45,7 @@ struct waiter *mag__waitq_lock(a64 *word)
         if ((state & WAITQ_QUEUE) == 0)
             return NULL;
         if ((state & WAITQ_LOCKED) == 0 && at_64_cas_acq(word, &state, state | WAITQ_LOCKED)) /* WQ1 */
-            return first_of(state);
+            return hostile_point(), first_of(state);
         if (spins < SPINS)
             cpu_relax();
         else
@@ -94,6 +94,7 @@ static bool publish(struct waiter *w)
             return false;
         w->next = NULL;
         w->last = w;
+        hostile_point();
         if (at_64_cas_rel(w->word, &state, of_queue(w))) /* WQ1 */
             return true;
     }
