@@ -113,7 +113,6 @@ void mag__os_futex_wake(a32 *word, int n)
 struct start {
     void *(*fn)(void *);
     void *arg;
-    void *signal_stack;
     char name[16];
 };
 
@@ -123,11 +122,11 @@ static void *thread_main(void *arg)
     free(arg);
     prctl(PR_SET_NAME, s.name);
     prctl(PR_SET_TIMERSLACK, 1UL); /* sleeps end when they should, not up to 50 us later */
-    stack_t alt = {.ss_sp = s.signal_stack, .ss_size = SIGNAL_STACK_SIZE}, old;
+    char signal_stack[SIGNAL_STACK_SIZE]; /* in the thread's own stack: no mapping, nothing to fail */
+    stack_t alt = {.ss_sp = signal_stack, .ss_size = sizeof signal_stack}, old;
     must(sigaltstack(&alt, &old) == 0);
     void *result = s.fn(s.arg);
     sigaltstack(&old, NULL);
-    munmap(s.signal_stack, SIGNAL_STACK_SIZE);
     return result;
 }
 
@@ -151,14 +150,9 @@ int mag__os_thread_start(struct os_thread *t, const char *name, void *(*fn)(void
         return -ENOMEM;
     *s = (struct start){.fn = fn, .arg = arg};
     snprintf(s->name, sizeof s->name, "%s", name);
-    s->signal_stack = mmap(NULL, SIGNAL_STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (s->signal_stack == MAP_FAILED) {
-        free(s);
-        return -ENOMEM;
-    }
     pthread_attr_t attr;
     pthread_attr_init(&attr);
-    size_t size = 256u << 10; /* static TLS of the program's libraries comes out of this too */
+    size_t size = SIGNAL_STACK_SIZE + (256u << 10); /* static TLS of the program's libraries comes out of this too */
     if (size < (size_t)PTHREAD_STACK_MIN)
         size = (size_t)PTHREAD_STACK_MIN;
     pthread_attr_setstacksize(&attr, size);
@@ -167,10 +161,8 @@ int mag__os_thread_start(struct os_thread *t, const char *name, void *(*fn)(void
     int r = pthread_create(&t->handle, &attr, thread_main, s);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
-    if (r != 0) {
-        munmap(s->signal_stack, SIGNAL_STACK_SIZE);
+    if (r != 0)
         free(s);
-    }
     return -r;
 }
 

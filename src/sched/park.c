@@ -11,41 +11,13 @@
  * Identity    `m` is read again, or comes out of the switch, after everything that may switch: the goroutine may be on
  *             another thread then.
  */
-#include "arch/switch.h"
 #include "base/panic.h"
-#include "sched/find.h"
-#include "sched/sanitize.h"
+#include "sched/park.h"
 
 #include <errno.h>
 
-/* What the C++ runtime keeps per thread about exceptions in flight belongs to the goroutine. */
-struct cxa_globals {
-    void *caught;
-    uintptr_t uncaught;
-};
-
-static NOINLINE void cxa_save(struct cxa_globals *saved) { *saved = *(struct cxa_globals *)mag__rt.cxa_globals(); }
-static NOINLINE void cxa_load(struct cxa_globals saved) { *(struct cxa_globals *)mag__rt.cxa_globals() = saved; }
-
-/* Leaves self for next. Returns when somebody switches back, with the M it is on then. */
-static ALWAYS_INLINE struct m *switch_to(struct m *m, struct g *self, struct g *next, g_after after, bool ends)
-{
-    bool cxa = unlikely(mag__rt.cxa_globals != NULL);
-    struct cxa_globals saved;
-    if (cxa)
-        cxa_save(&saved);
-    uint64_t control = mag__arch_control();
-    at_ptr_store_rlx(&m->curg, next);
-    san_before(self, next, ends);
-    struct switched s = mag__arch_switch(self, next, m, after, control);
-    san_after(self);
-    if (unlikely(s.control != control))
-        mag__arch_set_control(control);
-    if (cxa)
-        cxa_load(saved);
-    s.after(s.m, s.prev);
-    return s.m;
-}
+void mag__park_save_cxa(struct cxa_globals *saved) { *saved = *(struct cxa_globals *)mag__rt.cxa_globals(); }
+void mag__park_load_cxa(struct cxa_globals saved) { *(struct cxa_globals *)mag__rt.cxa_globals() = saved; }
 
 static void after_nothing(struct m *m, struct g *prev) { (void)m, (void)prev; }
 
@@ -99,14 +71,10 @@ static void lay_first_frame(struct g *g)
     san_bound(g);
 }
 
-/* Makes g ready to be switched to. */
-static inline bool bind(struct p *p, struct g *g)
+bool mag__park_bind(struct p *p, struct g *g)
 {
-    if (likely((g->flags & G_STARTED) != 0))
-        return true;
-    if (g->stack == NULL) {
-        int cached = mag__rt.stack_class;
-        g->stack = mag__stack_get(&mag__rt.arena->stacks, g->stack_class, &p->stacks, cached);
+    if (g->stack == NULL) { /* a large copy brought one along */
+        g->stack = mag__stack_get(&mag__rt.arena->stacks, g->stack_class, &p->stacks, mag__rt.stack_class);
         if (unlikely(g->stack == NULL)) {
             no_stack(g);
             return false;
@@ -114,38 +82,6 @@ static inline bool bind(struct p *p, struct g *g)
     }
     lay_first_frame(g);
     return true;
-}
-
-static inline void running(struct p *p, struct g *g)
-{
-    g_set_state(g, G_RUNNING);
-    COUNT_OWNER(&p->count, switches);
-}
-
-/* A goroutine and a thread that belong to each other meet by way of g0. */
-static inline bool must_pass_g0(struct m *m, struct g *g)
-{
-    if (likely((g->flags & G_LOCKED) == 0))
-        return false;
-    m->deferred = g;
-    return true;
-}
-
-/* The next G if this P knows one that can run; g0 otherwise. */
-static inline struct g *next_or_g0(struct m *m, struct p *p)
-{
-    struct g *g;
-    if (unlikely(m->locked != NULL))
-        return &m->g0;
-    while ((g = mag__find_local(p)) != NULL) {
-        if (unlikely(must_pass_g0(m, g)))
-            break;
-        if (likely(bind(p, g))) {
-            running(p, g);
-            return g;
-        }
-    }
-    return &m->g0;
 }
 
 /* ---- ending ---- */
@@ -187,7 +123,7 @@ static inline bool may_adopt(const struct g *ended, const struct g *next)
 
 /* The goroutine's function is over. Returns on the same stack, with the next goroutine to run on it; adopt == false: does
  * not return. */
-static struct m *finish(struct m *m, bool adopt)
+static ALWAYS_INLINE struct m *finish(struct m *m, bool adopt)
 {
     struct p *p = mag__token_enter(m);
     struct g *g = m_curg(m), *next;
@@ -226,7 +162,7 @@ static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m,
     if (unlikely(control != ARCH_CONTROL_DEFAULT))
         mag__arch_set_control(ARCH_CONTROL_DEFAULT);
     if (unlikely(mag__rt.cxa_globals != NULL))
-        cxa_load((struct cxa_globals){0});
+        mag__park_load_cxa((struct cxa_globals){0});
     after(m, prev);
     for (;;) {
         struct g *g = m_curg(m);
@@ -276,17 +212,6 @@ COLD void mag__park_misused(const char *function)
     mag__panic_misuse("%s called outside a goroutine", function);
 }
 
-struct m *mag__park(struct m *m, enum g_reason why, g_after after, void *after_arg)
-{
-    struct g *g = m_curg(m);
-    struct p *p = m->p;
-    g->after_arg = after_arg;
-    at_64_store_rlx(&g->since, at_64_load_rlx(&mag__rt.clock));
-    g_set_waiting(g, why);
-    COUNT_OWNER(&p->count, parks);
-    return switch_to(m, g, next_or_g0(m, p), after, false);
-}
-
 /* ---- yielding ---- */
 
 static void after_yield(struct m *m, struct g *prev) { mag__wake_tail(m->p, prev); }
@@ -320,7 +245,7 @@ ALWAYS_INLINE struct m *mag__park_yield(struct m *m)
 
 void mag_yield(void)
 {
-    struct m *m = mag__park_enter("mag_yield");
+    struct m *m = mag__park_enter(mag__m_self(), "mag_yield");
     mag__token_leave(mag__park_yield(m));
 }
 
@@ -329,7 +254,7 @@ void mag_checkpoint_slow(void)
     struct m *m = mag__m_self();
     if (m == NULL || m->in_rt)
         return; /* a load and a branch is all that others pay: no contract to break */
-    m = mag__park_enter("mag_checkpoint");
+    m = mag__park_enter(m, "mag_checkpoint");
     mag__token_leave(mag__park_yield(m));
 }
 

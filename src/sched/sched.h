@@ -89,9 +89,7 @@ bool mag__find_any_work(void);
 
 /* ---- park.c: leaving and coming back ---- */
 
-/* The goroutine that runs on m waits. `after` runs when it is off its stack and makes it visible to its waker. Returns
- * the M it woke up on, in the runtime. */
-struct m *mag__park(struct m *m, enum g_reason why, g_after after, void *after_arg);
+/* park.h has the waiting itself, inline. */
 /* Lets the others run; the M it is on afterwards, in the runtime. */
 struct m *mag__park_yield(struct m *m);
 /* g0's loop. */
@@ -103,9 +101,8 @@ struct m *mag__park_regain(struct m *m);
 NORETURN void mag__park_misused(const char *function);
 
 /* Entering a call that may switch: m with a P. Aborts by name outside a goroutine. */
-static inline struct m *mag__park_enter(const char *function)
+static ALWAYS_INLINE struct m *mag__park_enter(struct m *m, const char *function)
 {
-    struct m *m = mag__m_self();
     if (unlikely(m == NULL || m->in_rt))
         mag__park_misused(function);
     if (unlikely(mag__token_enter(m) == NULL))

@@ -56,9 +56,8 @@ struct waiter *mag__waitq_lock(a64 *word)
 void mag__waitq_unlock(a64 *word, struct waiter *first) { at_64_store_rel(word, of_queue(first)); /* WQ1 */ }
 
 /* A thread of the runtime need not: while it lives, so do the stacks of its time. */
-bool mag__waitq_pin(void)
+bool mag__waitq_pin(struct m *m)
 {
-    struct m *m = mag__m_self();
     if (likely(m != NULL && !mag__m_is_dead(m)))
         return false;
     at_32_add_rlx(&mag__rt.foreign, 1);
@@ -100,7 +99,7 @@ static bool publish(struct waiter *w)
     }
 }
 
-static void after_publish(struct m *m, struct g *prev)
+void mag__waitq_after(struct m *m, struct g *prev)
 {
     if (!publish(prev->after_arg))
         mag__wake_next(m->p, prev);
@@ -158,36 +157,25 @@ static void unlist_thread(struct waiter *w)
     mag__lock_give(&threads.lock);
 }
 
-static int wait_thread(struct waiter *w, int64_t deadline)
-{
-    list_thread(w);
-    if (publish(w) && mag__parker_park(&w->parker, deadline) == -ETIMEDOUT) {
-        if (leave(w))
-            w->result = -ETIMEDOUT;
-        else
-            mag__parker_park(&w->parker, OS_FOREVER); /* the waker has it: its last touch is the token */
-    }
-    unlist_thread(w);
-    return w->result;
-}
-
-int mag__waitq_wait(struct m **m, a64 *word, bool (*wait)(uint32_t value), enum g_reason why, int64_t deadline)
+int mag__waitq_wait_thread(a64 *word, bool (*wait)(uint32_t value), int64_t deadline)
 {
     struct waiter w = {.word = word, .wait = wait};
-    if (m == NULL)
-        return wait_thread(&w, deadline);
-    must(deadline == OS_FOREVER);
-    w.g = m_curg(*m);
-    *m = mag__park(*m, why, after_publish, &w);
+    list_thread(&w);
+    if (publish(&w) && mag__parker_park(&w.parker, deadline) == -ETIMEDOUT) {
+        if (leave(&w))
+            w.result = -ETIMEDOUT;
+        else
+            mag__parker_park(&w.parker, OS_FOREVER); /* the waker has it: its last touch is the token */
+    }
+    unlist_thread(&w);
     return w.result;
 }
 
 /* ---- waking ---- */
 
-void mag__waitq_release(a64 *word, struct waiter *first, uint32_t value)
+void mag__waitq_release(struct m *m, a64 *word, struct waiter *first, uint32_t value)
 {
     at_64_store_rel(word, waitq_of_value(value)); /* WQ1 */
-    struct m *m = mag__m_self();
     if (m != NULL) {
         if (unlikely(m->in_rt))
             mag__panic_misuse("a synchronisation call in a signal handler that interrupted the runtime");

@@ -27,14 +27,15 @@ static uint32_t added(uint32_t count, int n)
 /* Somebody waits. False: nobody does any more. */
 static bool add_queued(a64 *word, int n)
 {
-    bool pinned = mag__waitq_pin();
+    struct m *m = mag__m_self();
+    bool pinned = mag__waitq_pin(m);
     struct waiter *first = mag__waitq_lock(word);
     if (first != NULL) {
         first->value = added(first->value, n);
         if (first->value != 0)
             mag__waitq_unlock(word, first);
         else
-            mag__waitq_release(word, first, 0);
+            mag__waitq_release(m, word, first, 0);
     }
     mag__waitq_unpin(pinned);
     return first != NULL;
@@ -69,12 +70,13 @@ int mag_wg_wait(mag_wg *wg, mag_time deadline)
         return 0;
     if (deadline == MAG_TRY)
         return -ETIMEDOUT;
-    if (mag__m_self() == NULL)
-        return mag__waitq_wait(NULL, word, above_zero, WAIT_WG, deadline);
+    struct m *m = mag__m_self();
+    if (m == NULL)
+        return mag__waitq_wait_thread(word, above_zero, deadline);
     if (deadline != MAG_FOREVER)
         return -ENOSYS;
-    struct m *m = mag__park_enter("mag_wg_wait");
-    int r = mag__waitq_wait(&m, word, above_zero, WAIT_WG, OS_FOREVER);
+    m = mag__park_enter(m, "mag_wg_wait");
+    int r = mag__waitq_wait(&m, word, above_zero, WAIT_WG);
     mag__token_leave(m);
     return r;
 }

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/* park.h: leaving a stack, inline: what waits (yield, wait groups, channels) holds the switch in its own frame, so that one
+ * return, and one prediction, lies between it and user code. See park.c. */
+#ifndef MAG_SCHED_PARK_H
+#define MAG_SCHED_PARK_H
+
+#include "arch/switch.h"
+#include "sched/find.h"
+#include "sched/sanitize.h"
+
+/* What the C++ runtime keeps per thread about exceptions in flight belongs to the goroutine. */
+struct cxa_globals {
+    void *caught;
+    uintptr_t uncaught;
+};
+
+void mag__park_save_cxa(struct cxa_globals *saved);
+void mag__park_load_cxa(struct cxa_globals saved);
+
+/* Leaves self for next. Returns when somebody switches back, with the M it is on then. */
+static ALWAYS_INLINE struct m *switch_to(struct m *m, struct g *self, struct g *next, g_after after, bool ends)
+{
+    bool cxa = unlikely(mag__rt.cxa_globals != NULL);
+    struct cxa_globals saved;
+    if (cxa)
+        mag__park_save_cxa(&saved);
+    uint64_t control = mag__arch_control();
+    at_ptr_store_rlx(&m->curg, next);
+    san_before(self, next, ends);
+    struct switched s = mag__arch_switch(self, next, m, after, control);
+    san_after(self);
+    if (unlikely(s.control != control))
+        mag__arch_set_control(control);
+    if (cxa)
+        mag__park_load_cxa(saved);
+    s.after(s.m, s.prev);
+    return s.m;
+}
+
+/* Gives g its stack and first frame. False: none can be had, g waits for one. */
+bool mag__park_bind(struct p *p, struct g *g);
+
+/* Makes g ready to be switched to. */
+static inline bool bind(struct p *p, struct g *g)
+{
+    return likely((g->flags & G_STARTED) != 0) || mag__park_bind(p, g);
+}
+
+static inline void running(struct p *p, struct g *g)
+{
+    g_set_state(g, G_RUNNING);
+    COUNT_OWNER(&p->count, switches);
+}
+
+/* A goroutine and a thread that belong to each other meet by way of g0. */
+static inline bool must_pass_g0(struct m *m, struct g *g)
+{
+    if (likely((g->flags & G_LOCKED) == 0))
+        return false;
+    m->deferred = g;
+    return true;
+}
+
+/* The next G if this P knows one that can run; g0 otherwise. */
+static inline struct g *next_or_g0(struct m *m, struct p *p)
+{
+    struct g *g;
+    if (unlikely(m->locked != NULL))
+        return &m->g0;
+    while ((g = mag__find_local(p)) != NULL) {
+        if (unlikely(must_pass_g0(m, g)))
+            break;
+        if (likely(bind(p, g))) {
+            running(p, g);
+            return g;
+        }
+    }
+    return &m->g0;
+}
+
+/* The goroutine that runs on m waits. `after` runs when it is off its stack and makes it visible to its waker. Returns
+ * the M it woke up on, in the runtime. */
+static ALWAYS_INLINE struct m *mag__park(struct m *m, enum g_reason why, g_after after, void *after_arg)
+{
+    struct g *g = m_curg(m);
+    struct p *p = m->p;
+    g->after_arg = after_arg;
+    at_64_store_rlx(&g->since, at_64_load_rlx(&mag__rt.clock));
+    g_set_waiting(g, why);
+    COUNT_OWNER(&p->count, parks);
+    return switch_to(m, g, next_or_g0(m, p), after, false);
+}
+
+#endif
