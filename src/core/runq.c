@@ -20,6 +20,8 @@
  *             Stealing at the tail: a second cas on every put.
  *             Plain slots, as in Go: in C a thief whose cas fails has read them in a race: undefined behaviour.
  *             Reading head on every put: it is the line that thieves write; head_seen is enough until the ring looks full.
+ * Alone       with one P there are no thieves, and the owner's locked instructions are for nobody: 2 ns of each. Before a
+ *             second P comes to life, the owner clears `alone` (sched/p.c).
  * Inline      put and get are in runq.h: a call costs as much as they do.
  * See         tests/runq.c, tests/model/runq.c, bench/micro/runq.c
  */
@@ -30,6 +32,7 @@
 
 void mag__runq_init(struct runq *q, uint32_t start)
 {
+    at_32_store_rlx(&q->alone, 0);
     at_32_store_rlx(&q->head, start);
     at_32_store_rlx(&q->tail, start);
     q->head_seen = start;

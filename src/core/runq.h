@@ -22,6 +22,7 @@ struct runq {
     ON_LINE a32 tail;    /* next to fill; written by the owner */
     uint32_t head_seen;  /* owner: a head that was true once; never ahead of it */
     aptr next;           /* runnext: set by the owner, taken by anyone */
+    a32 alone;           /* there is no thief: the owner needs no locked instruction; the owner clears it */
     ON_LINE aptr slot[RUNQ_SIZE];
 };
 
@@ -56,6 +57,10 @@ static inline struct g *mag__runq_get_owner(struct runq *q)
     while (t != h) {
         struct g *g = at_ptr_load_rlx(&q->slot[h & RUNQ_MASK]);
         hostile_point();
+        if (at_32_load_rlx(&q->alone) != 0) {
+            at_32_store_rlx(&q->head, h + 1);
+            return g;
+        }
         if (likely(at_32_cas_rel(&q->head, &h, h + 1))) /* RQ2 */
             return g;
     }
@@ -70,13 +75,23 @@ struct g_list mag__runq_drain_owner(struct runq *q);
 /* Owner: g becomes runnext; returns the one it displaces, or NULL. */
 static inline struct g *mag__runq_next_swap_owner(struct runq *q, struct g *g)
 {
+    if (at_32_load_rlx(&q->alone) != 0) {
+        struct g *old = at_ptr_load_rlx(&q->next);
+        at_ptr_store_rel(&q->next, g); /* RQ3 RQ4 */
+        return old;
+    }
     return at_ptr_xchg_rel(&q->next, g); /* RQ3 RQ4 */
 }
 /* Owner: takes runnext, or NULL. */
 static inline struct g *mag__runq_next_take_owner(struct runq *q)
 {
-    if (at_ptr_load_rlx(&q->next) == NULL)
+    struct g *g = at_ptr_load_rlx(&q->next);
+    if (g == NULL)
         return NULL;
+    if (at_32_load_rlx(&q->alone) != 0) {
+        at_ptr_store_rlx(&q->next, NULL);
+        return g;
+    }
     return at_ptr_xchg_rlx(&q->next, NULL);
 }
 /* Anyone: takes runnext if it is g. */

@@ -156,7 +156,13 @@ static void pass_the_baton(struct m *m)
 static COLD bool attend(struct m *m)
 {
     struct p *p = m->p;
-    bool stop = (at_32_load_rlx(&p->attention) & ATTEND_STOP) != 0, searched = m->searching;
+    uint32_t why = at_32_load_rlx(&p->attention);
+    bool stop = (why & ATTEND_STOP) != 0, searched = m->searching;
+    if ((why & ATTEND_COMPANY) != 0) {
+        mag__p_admit_company(p);
+        if (why == ATTEND_COMPANY)
+            return true;
+    }
     m->p = NULL;
     m->searching = false;
     if (stop) {

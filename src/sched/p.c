@@ -8,6 +8,8 @@
  * Keeping     a retired P stays in memory with its counters, and is the first to come back.
  * Ordering    PR1  procs, made, order release (set_procs) -> acquire (rt_procs, thieves): without this a thief could walk
  *                  to a P that it sees unwritten.
+ *             PR3  alone release (admit_company) -> alone acquire (end_solitude): without this a thief could meet the
+ *                  owner's last plain steps in the ring.
  *             PR2  life release (retire) -> life acquire (set_procs, shutdown): without this a P could be called back while
  *                  its drain is not over.
  */
@@ -102,9 +104,39 @@ static bool call_back(struct p *p)
     return true;
 }
 
+void mag__p_admit_company(struct p *p)
+{
+    at_32_store_rel(&p->runq.alone, 0); /* PR3 */
+    at_32_and_rlx(&p->attention, ~(uint32_t)ATTEND_COMPANY);
+}
+
+/* The first P has been alone. Its holder says when it no longer counts on that; if nobody is in the runtime with it, the P is
+ * taken and told. */
+static void end_solitude(struct p *p)
+{
+    at_32_or_rlx(&p->attention, ATTEND_COMPANY);
+    while (at_32_load_acq(&p->runq.alone) != 0) { /* PR3 */
+        struct m *m = at_ptr_load_rlx(&p->m);
+        if (mag__idle_take(&mag__rt.idle, p->index)) {
+            mag__p_admit_company(p);
+            mag__idle_put(&mag__rt.idle, p->index, false);
+        } else if (m != NULL && mag__token_take(m, p)) {
+            mag__p_admit_company(p);
+            if (mag__m_run(p, false) == 0)
+                return;
+            mag__globq_put_list(&mag__rt.globq, mag__runq_drain_owner(&p->runq));
+            mag__idle_put(&mag__rt.idle, p->index, false);
+        } else {
+            mag__os_nap(1000);
+        }
+    }
+}
+
 static void grow(struct rt *rt, uint32_t from, uint32_t to)
 {
     bool free_ps[PROCS_MAX];
+    if (from == 1)
+        end_solitude(p_at(0));
     for (uint32_t i = from; i < to; i++)
         free_ps[i] = call_back(p_at(i));
     mag__idle_grow(&rt->idle, to);
@@ -148,11 +180,14 @@ int mag__p_init_all(uint32_t procs)
     at_32_store_rlx(&rt->made, 0);
     mag__idle_init(&rt->idle, procs);
     int r = make_up_to(rt, procs);
-    if (r != 0)
+    if (r != 0) {
         mag__p_fini_all();
-    else
-        grow(rt, 0, procs);
-    return r;
+        return r;
+    }
+    if (procs == 1)
+        at_32_store_rlx(&p_at(0)->runq.alone, 1);
+    grow(rt, 0, procs);
+    return 0;
 }
 
 void mag__p_fini_all(void)

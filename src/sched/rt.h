@@ -27,7 +27,7 @@ enum {
 };
 
 /* Reasons why the holder of a P must go through the full search before it runs another G. */
-enum attention { ATTEND_STOP = 1, ATTEND_RETIRE = 2 };
+enum attention { ATTEND_STOP = 1, ATTEND_RETIRE = 2, ATTEND_COMPANY = 4 };
 
 /* LIVE -> RETIRING (mag_set_procs) -> DRAINING (who holds the P) -> RETIRED -> LIVE; or back from RETIRING to LIVE. */
 enum p_life { P_LIVE, P_RETIRING, P_DRAINING, P_RETIRED };

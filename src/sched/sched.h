@@ -14,6 +14,8 @@ void mag__p_fini_all(void);
 int mag__p_set_procs(uint32_t procs);
 /* The caller holds p, which is to retire: its goroutines move on, and p is nobody's. False: it is needed again. */
 bool mag__p_retire(struct p *p);
+/* The caller holds p, the only one so far: from now on there may be thieves. */
+void mag__p_admit_company(struct p *p);
 /* Retires what is to retire and sits in user code or idle. By sysmon. */
 void mag__p_collect_retiring(void);
 
