@@ -20,6 +20,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#ifdef MAG_VALGRIND
+#include <valgrind/valgrind.h>
+#endif
 
 enum { GUARD_PAGES = 4, CHUNK_FIRST = 64, CHUNK_MOST = 1 << 20, TRIM_KEEP = 16 };
 
@@ -143,6 +146,10 @@ static char *carve_locked(struct stacks *s, struct stack_pool *p)
     if (mag__os_guard(slot, s->guard) != 0)
         return NULL;
     c->carved++;
+#ifdef MAG_VALGRIND
+    /* memcheck would take a switch for a huge push; nothing to undo: the range is never anything but stacks */
+    (void)VALGRIND_STACK_REGISTER(slot + s->guard, slot + p->slot);
+#endif
     at_64_add_rlx(&p->made, 1);
     at_64_add_rlx(&s->made, 1);
     return slot + p->slot;
