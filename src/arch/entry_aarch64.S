@@ -8,7 +8,7 @@
         .hidden mag__arch_entry
         .type   mag__arch_entry, %function
         .p2align 4
-mag__arch_entry:                        /* x0 prev, x1 self, x2 m, x3 after, x4 control; [sp] the function */
+mag__arch_entry:                        /* x0 prev, x1 self, x2 m, x3 after; [sp] the function */
         .cfi_startproc
         .cfi_undefined x30              /* the outermost frame of a goroutine */
         ldr     x9, [sp]

@@ -8,7 +8,7 @@
         .hidden mag__arch_entry
         .type   mag__arch_entry, @function
         .p2align 4
-mag__arch_entry:                        /* rdi prev, rsi self, rdx m, rcx after, r8 control; (rsp) the function */
+mag__arch_entry:                        /* rdi prev, rsi self, rdx m, rcx after; (rsp) the function */
         .cfi_startproc
         .cfi_undefined %rip             /* the outermost frame of a goroutine */
         leaq    1f(%rip), %rax

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* switch.h: the context switch. One header per architecture, inline assembly; this is the contract.
  *
- * mag__arch_switch(prev, next, m, after, control) leaves prev and goes on with next. What a context keeps, at the start of
+ * mag__arch_switch(prev, next, m, after) leaves prev and goes on with next. What a context keeps, at the start of
  * struct g: the stack pointer, the frame pointer, and where to go on. All other registers are declared clobbered, so the
  * compiler saves those that hold something, and only those, in the frame of the function that switches.
- * The arguments travel to the other side in registers: what returns there is who was left (prev), the thread (m), what is
- * still to be done for prev now that it is off its stack (after), and the floating-point control words in force.
+ * The arguments travel to the other side in registers: what returns there is who was left (prev), the thread (m), and what
+ * is still to be done for prev now that it is off its stack (after).
+ * The floating-point control words are the caller's: mag__arch_control_save before, mag__arch_control_load after.
  *
  * Inline, and a jump instead of a return: processors predict a return from a stack of calls that a switch leaves behind.
  * A function that is called and ends in a jump leaves one entry too many there, one that ends in `ret` is predicted to
  * return to prev's caller; either costs a misprediction for each frame on the way back to user code. (Measured, two
  * goroutines that yield to each other: out of line with a jump 28 ns, inline 14.5.)
  *
- * A fresh stack starts in mag__arch_entry, which calls the function left there by mag__arch_prepare with the same five
+ * A fresh stack starts in mag__arch_entry, which calls the function left there by mag__arch_prepare with the same four
  * values. Unwinders find the outermost frame there.
  */
 #ifndef MAG_ARCH_SWITCH_H
@@ -35,10 +36,9 @@ struct switched {
     struct g *prev;   /* who was running before */
     struct m *m;      /* the thread it was, and so is, running on */
     g_after after;    /* what prev left to be done */
-    uint64_t control; /* the control words that are in force */
 };
 
-typedef void (*arch_entry)(struct g *prev, struct g *self, struct m *m, g_after after, uint64_t control);
+typedef void (*arch_entry)(struct g *prev, struct g *self, struct m *m, g_after after);
 
 void mag__arch_entry(void);
 

@@ -4,14 +4,12 @@
 #ifndef MAG_ARCH_SWITCH_AARCH64_H
 #define MAG_ARCH_SWITCH_AARCH64_H
 
-static ALWAYS_INLINE struct switched mag__arch_switch(struct g *prev, struct g *next, struct m *m, g_after after,
-                                                      uint64_t control)
+static ALWAYS_INLINE struct switched mag__arch_switch(struct g *prev, struct g *next, struct m *m, g_after after)
 {
     register struct g *x0 __asm__("x0") = prev;
     register struct g *x1 __asm__("x1") = next;
     register struct m *x2 __asm__("x2") = m;
     register g_after x3 __asm__("x3") = after;
-    register uint64_t x4 __asm__("x4") = control;
     __asm__ volatile("adr     x9, 1f\n\t"
                      "mov     x10, sp\n\t"
                      "stp     x10, x29, [x0]\n\t"
@@ -21,25 +19,30 @@ static ALWAYS_INLINE struct switched mag__arch_switch(struct g *prev, struct g *
                      "mov     sp, x10\n\t"
                      "br      x9\n"
                      "1:\n\t"
-                     : "+r"(x0), "+r"(x1), "+r"(x2), "+r"(x3), "+r"(x4)
+                     : "+r"(x0), "+r"(x1), "+r"(x2), "+r"(x3)
                      :
-                     : "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16", "x17", "x19", "x20",
+                     : "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16", "x17", "x19", "x20",
                        "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x30", "cc", "memory", "v0", "v1", "v2", "v3",
                        "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18",
                        "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31");
-    return (struct switched){.prev = x0, .m = x2, .after = x3, .control = x4};
+    return (struct switched){.prev = x0, .m = x2, .after = x3};
 }
 
-#define ARCH_CONTROL_DEFAULT ((uint64_t)0)
-
-static ALWAYS_INLINE uint64_t mag__arch_control(void)
-{
+/* Rounding mode, flushing and traps. Writing fpcr drains the pipeline: only when it differs. */
+struct control {
     uint64_t fpcr;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
-    return fpcr;
-}
+};
 
-/* Writing it drains the pipeline: the caller has seen that it differs. */
-static inline void mag__arch_set_control(uint64_t control) { __asm__ volatile("msr fpcr, %0" : : "r"(control)); }
+#define ARCH_CONTROL_DEFAULT ((struct control){0})
+
+static ALWAYS_INLINE void mag__arch_control_save(struct control *c) { __asm__ volatile("mrs %0, fpcr" : "=r"(c->fpcr)); }
+
+static ALWAYS_INLINE void mag__arch_control_load(const struct control *c)
+{
+    struct control now;
+    mag__arch_control_save(&now);
+    if (unlikely(now.fpcr != c->fpcr))
+        __asm__ volatile("msr fpcr, %0" : : "r"(c->fpcr));
+}
 
 #endif

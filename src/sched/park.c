@@ -23,7 +23,7 @@ static void after_nothing(struct m *m, struct g *prev) { (void)m, (void)prev; }
 
 /* ---- starting ---- */
 
-static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m, g_after after, uint64_t control);
+static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m, g_after after);
 
 /* Spreads stacks over the sets of the first-level cache: their tops are page-aligned and would all meet in a few. */
 static size_t colour(const char *top) { return ((uintptr_t)top * 0x9e3779b97f4a7c15u >> 60) * CACHE_LINE; }
@@ -143,6 +143,7 @@ static ALWAYS_INLINE struct m *finish(struct m *m, bool adopt)
             discard(m, g);
             at_ptr_store_rlx(&m->curg, next);
             running(p, next);
+            mag__arch_control_load(&ARCH_CONTROL_DEFAULT);
             return m;
         }
         if (next == NULL || unlikely(must_pass_g0(m, next)))
@@ -156,11 +157,10 @@ static ALWAYS_INLINE struct m *finish(struct m *m, bool adopt)
     mag__panic_broken(__FILE__, __LINE__, "a goroutine that ended is not switched to");
 }
 
-static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m, g_after after, uint64_t control)
+static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m, g_after after)
 {
     san_after(self);
-    if (unlikely(control != ARCH_CONTROL_DEFAULT))
-        mag__arch_set_control(ARCH_CONTROL_DEFAULT);
+    mag__arch_control_load(&ARCH_CONTROL_DEFAULT);
     if (unlikely(mag__rt.cxa_globals != NULL))
         mag__park_load_cxa((struct cxa_globals){0});
     after(m, prev);

@@ -24,13 +24,13 @@ static ALWAYS_INLINE struct m *switch_to(struct m *m, struct g *self, struct g *
     struct cxa_globals saved;
     if (cxa)
         mag__park_save_cxa(&saved);
-    uint64_t control = mag__arch_control();
+    struct control control;
+    mag__arch_control_save(&control);
     at_ptr_store_rlx(&m->curg, next);
     san_before(self, next, ends);
-    struct switched s = mag__arch_switch(self, next, m, after, control);
+    struct switched s = mag__arch_switch(self, next, m, after);
     san_after(self);
-    if (unlikely(s.control != control))
-        mag__arch_set_control(control);
+    mag__arch_control_load(&control);
     if (cxa)
         mag__park_load_cxa(saved);
     s.after(s.m, s.prev);
