@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* switch_aarch64.h: see switch.h. The registers are those of the calling convention, so that a fresh stack's first
- * function finds them as its arguments. x18 belongs to the platform. */
+ * function finds them as its arguments. x18 is an ordinary scratch register on Linux, and compilers use it as one. */
 #ifndef MAG_ARCH_SWITCH_AARCH64_H
 #define MAG_ARCH_SWITCH_AARCH64_H
 
@@ -21,7 +21,7 @@ static ALWAYS_INLINE struct switched mag__arch_switch(struct g *prev, struct g *
                      "1:\n\t"
                      : "+r"(x0), "+r"(x1), "+r"(x2), "+r"(x3)
                      :
-                     : "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16", "x17", "x19", "x20",
+                     : "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16", "x17", "x18", "x19", "x20",
                        "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x30", "cc", "memory", "v0", "v1", "v2", "v3",
                        "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18",
                        "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31");
