@@ -57,6 +57,9 @@ typedef int64_t mag_time; /* nanoseconds on the monotonic clock */
 MAG_API mag_time mag_now(void);
 /* now + ns, saturating at MAG_FOREVER and at 1. Context: anywhere. Never switches. */
 MAG_API mag_time mag_in(int64_t ns);
+/* Sleeps for so long, or until then; 0. Context: goroutine; a thread outside blocks. May switch. */
+MAG_API int mag_sleep(int64_t ns);
+MAG_API int mag_sleep_until(mag_time t);
 
 /* ---- Run ---- */
 
@@ -182,7 +185,6 @@ MAG_API void mag_wg_add(mag_wg *wg, int n);
 /* mag_wg_add(wg, -1). Context: goroutine or any thread. Never switches. */
 MAG_API void mag_wg_done(mag_wg *wg);
 /* Waits until the count is zero: 0; -ETIMEDOUT; -ESHUTDOWN in a thread outside the runtime when it stops meanwhile.
- * A goroutine's deadline is MAG_TRY or MAG_FOREVER so far; another one gives -ENOSYS.
  * Context: goroutine or any thread. May switch; with MAG_TRY it never does. */
 MAG_API int mag_wg_wait(mag_wg *wg, mag_time deadline);
 

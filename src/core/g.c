@@ -31,6 +31,15 @@ struct g_slab {
 const char *const mag__g_reason_name[WAIT_MAX] = {
     [WAIT_NONE] = "waiting",
     [WAIT_WG] = "wait group",
+    [WAIT_SLEEP] = "sleep",
+    [WAIT_SEND] = "chan send",
+    [WAIT_RECEIVE] = "chan receive",
+    [WAIT_SELECT] = "select",
+    [WAIT_MUTEX] = "mutex",
+    [WAIT_RWMUTEX] = "rwmutex",
+    [WAIT_COND] = "cond",
+    [WAIT_SEM] = "semaphore",
+    [WAIT_ONCE] = "once",
 };
 
 static struct g_slab *slab_of(const struct g *g) { return (struct g_slab *)((uintptr_t)g & ~(uintptr_t)(G_SLAB - 1)); }

@@ -27,11 +27,12 @@ enum g_state { G_FREE, G_RUNNABLE, G_RUNNING, G_WAITING };
 enum g_flag {
     G_MAIN = 1u << 0,  /* its end is the end of mag_run */
     G_STARTED = 1u << 1,
-    G_LOCKED = 1u << 2, /* runs on locked_m only */
+    G_LOCKED = 1u << 2, /* runs only on the M whose `locked` it is */
 };
 
 /* Why a goroutine waits, for the dump. The index of a word in mag__g_reason_name. */
-enum g_reason { WAIT_NONE, WAIT_WG, WAIT_MAX };
+enum g_reason { WAIT_NONE, WAIT_WG, WAIT_SLEEP, WAIT_SEND, WAIT_RECEIVE, WAIT_SELECT, WAIT_MUTEX, WAIT_RWMUTEX, WAIT_COND,
+                WAIT_SEM, WAIT_ONCE, WAIT_MAX };
 
 struct g {
     /* touched at every switch */
@@ -55,7 +56,7 @@ struct g {
     mag_fn fn;
     void *created;       /* the caller of mag_go */
     a64 id;
-    struct m *locked_m;  /* with G_LOCKED */
+    a64 wait;            /* sched/wait.h */
     a64 name[G_NAME / 8];
 #ifdef MAG_TSAN
     void *fiber;

@@ -33,6 +33,7 @@ static void apply(const struct settings *s)
     at_64_store_rlx(&rt->clock, (uint64_t)rt->started);
     at_32_store_rlx(&rt->done, DONE_NOT);
     at_32_store_rlx(&rt->loose, 0);
+    at_64_store_rlx(&rt->keeper_until, (uint64_t)TIMER_NEVER);
     memset(&rt->count, 0, sizeof rt->count);
     rt->m_ids = 0;
     rt->warned_threads = rt->warned_stacks = false;

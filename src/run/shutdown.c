@@ -18,7 +18,7 @@
  */
 #include "run/run.h"
 #include "base/panic.h"
-#include "sync/waitq.h"
+#include "sched/wait.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -151,7 +151,7 @@ int mag__shutdown(int64_t deadline)
     mag__lock_give(&rt->m_lock);
     collect_ps();
     send_idle_ms_home();
-    mag__waitq_clear();
+    mag__wait_clear();
     wait_foreign();
     bool late = !wait_threads(deadline) && orphan_stragglers();
     struct arena *arena = rt->arena;

@@ -106,6 +106,8 @@ static struct g *steal(struct m *m, struct p *p)
         woken = false;
         if (g == NULL)
             g = mag__find_global(p);
+        if (g == NULL && last && mag__clock_run_all(p))
+            g = mag__runq_get_owner(&p->runq);
         if (g != NULL || last || at_32_load_rlx(&p->attention) != 0)
             return g;
         for (int i = 0; i < PAUSES; i++)
@@ -192,6 +194,10 @@ struct g *mag__find_next(struct m *m)
             if (!attend(m))
                 return NULL;
             continue;
+        }
+        if (unlikely(m->keeper)) {
+            m->keeper = false;
+            mag__clock_run_all(p);
         }
         struct g *g = mag__find_near(p);
         if (g == NULL)

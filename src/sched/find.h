@@ -30,6 +30,8 @@ static inline struct g *mag__find_local(struct p *p)
     }
     p->next_streak = 0;
     at_32_bump_owner(&p->tick, 1);
+    if (unlikely(--p->timers_in == 0))
+        mag__clock_run_own(p);
     if (unlikely(--p->global_in == 0) && (g = mag__find_one_global(p)) != NULL)
         return g;
     if ((g = mag__runq_get_owner(&p->runq)) != NULL)
@@ -43,6 +45,8 @@ static inline struct g *mag__find_near(struct p *p)
     struct g *g = mag__find_local(p);
     if (g != NULL || unlikely(at_32_load_rlx(&p->attention) != 0))
         return g;
+    if (unlikely(mag__timer_first(&p->timers) != TIMER_NEVER) && mag__clock_run_own(p))
+        return mag__runq_get_owner(&p->runq);
     return mag__find_global(p);
 }
 

@@ -16,9 +16,8 @@ void mag_lock_thread(void)
     if (m->lock_depth++ != 0)
         return;
     struct g *g = m_curg(m);
-    g->locked_m = m;
     g->flags |= G_LOCKED;
-    m->locked = g;
+    at_ptr_store_rlx(&m->locked, g);
 }
 
 void mag_unlock_thread(void)
@@ -31,7 +30,7 @@ void mag_unlock_thread(void)
     if (--m->lock_depth != 0)
         return;
     m_curg(m)->flags &= (uint16_t)~G_LOCKED;
-    m->locked = NULL;
+    at_ptr_store_rlx(&m->locked, NULL);
 }
 
 void mag__locked_give_away(struct m *m)
@@ -75,8 +74,11 @@ bool mag__locked_wait(struct m *m)
 void mag__locked_run(struct m *m, struct g *g)
 {
     struct rt *rt = &mag__rt;
-    struct m *target = g->locked_m;
     mag__lock_take(&rt->m_lock); /* it no longer counts as waiting before anyone can count again */
+    struct m *target = at_ptr_load_rlx(&rt->ms);
+    while (target != NULL && at_ptr_load_rlx(&target->locked) != g)
+        target = target->next_all;
+    must(target != NULL);
     if (target->locked_parked) {
         target->locked_parked = false;
         rt->nlocked_ms--;

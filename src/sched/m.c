@@ -206,7 +206,7 @@ static uint64_t live_goroutines(void)
 bool mag__m_is_deadlock_locked(void)
 {
     struct rt *rt = &mag__rt;
-    return at_32_load_rlx(&rt->nidle_ms) + rt->nlocked_ms == at_32_load_rlx(&rt->nms) && !rt->by_start && mag__globq_length(&rt->globq) == 0 && live_goroutines() != 0 &&
+    return at_32_load_rlx(&rt->nidle_ms) + rt->nlocked_ms == at_32_load_rlx(&rt->nms) && !rt->by_start && mag__globq_length(&rt->globq) == 0 && mag__clock_next() == TIMER_NEVER && live_goroutines() != 0 &&
            mag__os_thread_count() == (int)at_32_load_rlx(&rt->nms) + 2;
 }
 
@@ -236,6 +236,16 @@ static bool take_off_idle_list(struct m *m)
     return found;
 }
 
+/* An M runs again. If everything had been idle for so long that sysmon sleeps, it is needed now. */
+static void look_after_sysmon(struct rt *rt)
+{
+    at_fence_seq(); /* SYS1 */
+    if (unlikely(at_32_load_rlx(&rt->sysmon_asleep) != 0)) {
+        at_64_store_rlx(&rt->clock, (uint64_t)mag__os_now());
+        mag__sysmon_wake();
+    }
+}
+
 bool mag__m_park(struct m *m)
 {
     struct rt *rt = &mag__rt;
@@ -254,22 +264,36 @@ bool mag__m_park(struct m *m)
     if (deadlock)
         mag__rt_done(DONE_DEADLOCK);
     hostile_point();
-    int64_t deadline = idle > rt_procs() ? mag__os_now() + IDLE_EXIT_NS : OS_FOREVER;
-    while (mag__parker_park(&m->parker, deadline) == -ETIMEDOUT) {
-        if (take_off_idle_list(m))
+    int64_t exit_at = idle > rt_procs() ? mag__os_now() + IDLE_EXIT_NS : OS_FOREVER;
+    for (;;) {
+        int64_t until = mag__clock_keep();
+        int r = mag__parker_park(&m->parker, until < exit_at ? until : exit_at);
+        mag__clock_kept(until);
+        if (r == 0)
+            break;
+        bool due = mag__os_now() >= until;
+        if (due && !mag__idle_some(&mag__rt.idle))
+            continue; /* every P is busy: their owners and sysmon see to the timers */
+        if (!due && until < exit_at)
+            continue;
+        if (!take_off_idle_list(m)) {
+            mag__parker_park(&m->parker, OS_FOREVER); /* the token is on its way */
+            break;
+        }
+        if (!due)
             return false;
-        deadline = OS_FOREVER; /* the token is on its way */
+        if (!mag__p_take_idle(m))
+            return mag__m_park(m);
+        m->keeper = true;
+        look_after_sysmon(rt);
+        return true;
     }
     if (m->handed_exit)
         return false;
     p_acquire(m, m->handed);
     m->searching = m->handed_search;
     m->handed = NULL;
-    at_fence_seq(); /* SYS1 */
-    if (unlikely(at_32_load_rlx(&rt->sysmon_asleep) != 0)) {
-        at_64_store_rlx(&rt->clock, (uint64_t)mag__os_now());
-        mag__sysmon_wake();
-    }
+    look_after_sysmon(rt);
     return true;
 }
 

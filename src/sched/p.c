@@ -29,6 +29,8 @@ static struct p *new_p(uint32_t index)
     mag__runq_init(&p->runq, 0);
     rng_init(&p->rng, mag__os_random());
     p->global_in = GLOBAL_EVERY;
+    p->timers_in = TIMERS_EVERY;
+    mag__timer_init(&p->timers);
     at_32_store_rlx(&p->rescued, 1); /* the first spawn of a run wakes a helper: nothing is known about its owner yet */
     at_32_store_rlx(&p->life, P_RETIRED);
     return p;
@@ -194,6 +196,7 @@ void mag__p_fini_all(void)
 {
     struct rt *rt = &mag__rt;
     for (uint32_t i = 0; i < rt_made(); i++) {
+        mag__timer_fini(&rt->ps[i]->timers);
         mag__os_unmap(rt->ps[i], sizeof *rt->ps[i]);
         rt->ps[i] = NULL;
     }

@@ -129,8 +129,8 @@ static ALWAYS_INLINE struct m *finish(struct m *m, bool adopt)
     struct g *g = m_curg(m), *next;
     if (unlikely(g->flags & G_MAIN) && !mag__m_is_dead(m))
         mag__rt_done(DONE_MAIN);
-    if (unlikely(p == NULL || m->locked != NULL)) {
-        m->ends = m->locked != NULL;
+    if (unlikely(p == NULL || m_locked(m) != NULL)) {
+        m->ends = m_locked(m) != NULL;
         if (p == NULL)
             mag__p_take_idle(m); /* g0 goes on with it, or sleeps */
         next = &m->g0;
@@ -228,7 +228,7 @@ ALWAYS_INLINE struct m *mag__park_yield(struct m *m)
 {
     struct p *p = m->p;
     struct g *g;
-    if (unlikely(m->locked != NULL))
+    if (unlikely(m_locked(m) != NULL))
         return yield_locked(m);
     while ((g = mag__find_near(p)) != NULL) {
         if (unlikely(must_pass_g0(m, g)))
@@ -263,12 +263,12 @@ void mag_checkpoint_slow(void)
 /* What this thread runs next; NULL: it must end. */
 static struct g *next_for_thread(struct m *m)
 {
-    if (unlikely(m->locked != NULL)) {
+    if (unlikely(m_locked(m) != NULL)) {
         if (m->ends) {
             mag__locked_give_away(m);
             return NULL;
         }
-        return mag__locked_wait(m) ? m->locked : NULL;
+        return mag__locked_wait(m) ? m_locked(m) : NULL;
     }
     for (;;) {
         struct g *g = m->deferred != NULL ? m->deferred : mag__find_next(m);

@@ -65,7 +65,7 @@ static inline bool must_pass_g0(struct m *m, struct g *g)
 static inline struct g *next_or_g0(struct m *m, struct p *p)
 {
     struct g *g;
-    if (unlikely(m->locked != NULL))
+    if (unlikely(m_locked(m) != NULL))
         return &m->g0;
     while ((g = mag__find_local(p)) != NULL) {
         if (unlikely(must_pass_g0(m, g)))

@@ -18,10 +18,12 @@
 #include "core/stack.h"
 #include "os/lock.h"
 #include "os/os.h"
+#include "time/timer.h"
 #include "trace/hook.h"
 
 enum {
     NEXT_STREAK = 3,  /* runnexts in a row before the ring gets a turn: else a ping-pong pair starves the rest */
+    TIMERS_EVERY = 16, /* slices between two looks at the timers */
     GLOBAL_EVERY = 61, /* slices between two looks at the global queue while there is local work */
     ID_BATCH = 1024,
 };
@@ -44,6 +46,8 @@ struct p {
     struct g_cache gs;
     struct counters count;
     struct stack_cache stacks;
+    uint32_t timers_in;       /* slices until the owner looks at its timers */
+    struct timers timers;
     /* written by others */
     ON_LINE aptr m;           /* the M that took this P last: a hint for sysmon */
     a32 attention;            /* enum attention */
@@ -68,7 +72,8 @@ struct m {
     struct p *handed;         /* the P given by the waker; parker's token publishes it */
     bool handed_search;       /* the waker counted this M as searching */
     bool handed_exit;
-    struct g *locked;         /* owner: the only goroutine that may run here */
+    aptr locked;              /* the only goroutine that may run here; the owner writes */
+    bool keeper;              /* owner: it slept until a timer was due */
     uint32_t lock_depth;      /* owner */
     bool ends;                /* owner: the goroutine ended locked, the thread must too */
     bool locked_parked;       /* rt.m_lock: parked, waiting for that goroutine to be its turn */
@@ -117,6 +122,7 @@ struct rt {
     ON_LINE a32 state;       /* enum rt_state */
     a32 epoch;               /* counts starts and stops: an M of another epoch must end */
     a32 sysmon_asleep;
+    a64 keeper_until;        /* until when an M sleeps to run timers, TIMER_NEVER: none does */
     a64 clock;               /* a recent mag__os_now(), about 10 ms old at most while anything runs */
 
     ON_LINE struct globq globq;
@@ -157,6 +163,7 @@ static inline uint32_t rt_made(void) { return at_32_load_acq(&mag__rt.made); /* 
 struct m *mag__m_self(void);
 void mag__m_set_self(struct m *m);
 
+static inline struct g *m_locked(const struct m *m) { return at_ptr_load_rlx(&m->locked); }
 static inline struct g *m_curg(const struct m *m) { return at_ptr_load_rlx(&m->curg); }
 
 #endif

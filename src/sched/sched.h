@@ -68,6 +68,17 @@ void mag__local_end(struct g *g);
 /* Values of discarded goroutines are forgotten. */
 void mag__local_clear(struct g_heap *h);
 
+/* ---- clock.c: timers ---- */
+
+/* When the first timer of all Ps is due. */
+int64_t mag__clock_next(void);
+/* Runs what is due: of p's own, or of everybody's. p NULL: the caller holds none. True: something became runnable. */
+bool mag__clock_run_own(struct p *p);
+bool mag__clock_run_all(struct p *p);
+/* An M is about to sleep: until when, so that timers are run; TIMER_NEVER: another one sees to them. */
+int64_t mag__clock_keep(void);
+void mag__clock_kept(int64_t until);
+
 /* ---- wake.c: who is told of new work ---- */
 
 /* With a P: g becomes runnable and runs next, or at the tail. */

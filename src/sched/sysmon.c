@@ -23,6 +23,7 @@
 #define DEEP_NS (1000 * (int64_t)1000000)
 #define TRIM_NS (250 * (int64_t)1000000)
 #define FOLLOW_NS (1000 * (int64_t)1000000)
+#define TIMER_PACE (1000 * (int64_t)1000)
 #define RELOOK_NS (20 * (int64_t)1000)
 enum { LOOSE_PER_P = 4, RESCUE_MEMORY = 3 };
 
@@ -130,6 +131,25 @@ static void look_at_slices(struct watch *w, int64_t now)
     set_checkpoint(w->wanted);
 }
 
+/* ---- timers ---- */
+
+/* Where an M keeps the time there is nothing to do; where all are busy, this thread does it. */
+static void look_at_timers(struct watch *w, int64_t now)
+{
+    int64_t next = mag__clock_next();
+    if (next == TIMER_NEVER || (int64_t)at_64_load_rlx(&mag__rt.keeper_until) <= next)
+        return;
+    if (next <= now) {
+        mag__clock_run_all(NULL);
+        next = mag__clock_next();
+    }
+    int64_t left = next - now < LOOK_FAST / 2 ? LOOK_FAST / 2 : next - now;
+    if (left > TIMER_PACE)
+        left = TIMER_PACE; /* earlier ones may be added meanwhile */
+    if (w->pause > left)
+        w->pause = left;
+}
+
 /* ---- the loop ---- */
 
 static void keep_house(struct watch *w, int64_t now)
@@ -167,7 +187,8 @@ static bool may_sleep_deep(struct watch *w, int64_t now)
     if (w->idle_since == 0)
         w->idle_since = now;
     mag__m_check_deadlock();
-    return now - w->idle_since >= DEEP_NS && mag__rt.schedtrace == 0;
+    return now - w->idle_since >= DEEP_NS && mag__rt.schedtrace == 0 &&
+           (int64_t)at_64_load_rlx(&mag__rt.keeper_until) <= mag__clock_next();
 }
 
 static void sleep_deep(struct watch *w, uint32_t word)
@@ -196,6 +217,7 @@ static void *sysmon_main(void *arg)
         w.pause = now < w.busy_until ? LOOK_FAST : w.pause * 2;
         if (w.pause > LOOK_SLOW)
             w.pause = LOOK_SLOW;
+        look_at_timers(&w, now);
         rescue(&w);
         look_at_slices(&w, now);
         mag__p_collect_retiring();

@@ -28,17 +28,19 @@ static uint32_t added(uint32_t count, int n)
 static bool add_queued(a64 *word, int n)
 {
     struct m *m = mag__m_self();
-    bool pinned = mag__waitq_pin(m);
-    struct waiter *first = mag__waitq_lock(word);
-    if (first != NULL) {
-        first->value = added(first->value, n);
-        if (first->value != 0)
-            mag__waitq_unlock(word, first);
-        else
-            mag__waitq_release(m, word, first, 0);
+    bool pinned = mag__wait_pin(m);
+    struct queued *first = mag__waitq_lock(word);
+    struct waiter *woken = NULL, **end = &woken;
+    bool done = first != NULL;
+    if (done) {
+        uint32_t count = added(first->value, n);
+        while (count == 0 && first != NULL)
+            mag__waitq_take(&first, &end);
+        mag__waitq_unlock(word, first, count);
+        mag__wait_ready_all(m, woken);
     }
-    mag__waitq_unpin(pinned);
-    return first != NULL;
+    mag__wait_unpin(pinned);
+    return done;
 }
 
 static inline void add(a64 *word, int n)
@@ -60,23 +62,14 @@ static inline void add(a64 *word, int n)
 void mag_wg_add(mag_wg *wg, int n) { add(word_of(wg), n); }
 void mag_wg_done(mag_wg *wg) { add(word_of(wg), -1); }
 
-static bool above_zero(uint32_t count) { return count != 0; }
+static bool above_zero(uint32_t *count, uint32_t kind) { return (void)kind, *count != 0; }
 
 int mag_wg_wait(mag_wg *wg, mag_time deadline)
 {
     a64 *word = word_of(wg);
-    uint64_t state = at_64_load_acq(word); /* WG1 */
-    if (state == 0)
+    if (at_64_load_acq(word) == 0) /* WG1 */
         return 0;
-    if (deadline == MAG_TRY)
+    if (deadline <= MAG_TRY)
         return -ETIMEDOUT;
-    struct m *m = mag__m_self();
-    if (m == NULL)
-        return mag__waitq_wait_thread(word, above_zero, deadline);
-    if (deadline != MAG_FOREVER)
-        return -ENOSYS;
-    m = mag__park_enter(m, "mag_wg_wait");
-    int r = mag__waitq_wait(&m, word, above_zero, WAIT_WG);
-    mag__token_leave(m);
-    return r;
+    return mag__waitq_wait(word, above_zero, 0, WAIT_WG, deadline, "mag_wg_wait");
 }

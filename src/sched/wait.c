@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+#include "sched/wait.h"
+#include "base/panic.h"
+
+#include <errno.h>
+
+/* Threads outside the runtime that wait: shutdown must find them. Not part of struct rt: they may wait while none runs. */
+static struct {
+    struct lock lock;
+    struct waiter *first;
+} threads;
+
+void mag__wait_commit(struct m *m, struct g *prev)
+{
+    uint64_t seen = at_64_load_acq(&prev->wait); /* WT1 */
+    if ((seen & WAIT_STATE) == WAIT_PREPARING && at_64_cas_rel(&prev->wait, &seen, (seen & ~WAIT_STATE) | WAIT_PARKED)) /* WT1 */
+        return;
+    mag__wake_next(m->p, prev);
+}
+
+static struct g *fire(struct timer *t, int64_t now)
+{
+    (void)now;
+    struct waiter *w = container_of(t, struct waiter, timer);
+    struct g *g = w->g;
+    return waiter_decide(w, WAIT_LATE) == DECIDED_READY ? g : NULL;
+}
+
+bool mag__wait_arm(struct m *m, struct waiter *w, int64_t deadline)
+{
+    w->timer.fire = fire;
+    w->timer.at = TIMER_OUT;
+    return mag__timer_add(&m->p->timers, &w->timer, deadline, 0);
+}
+
+/* ---- threads ---- */
+
+void mag__wait_thread(struct waiter *w, int64_t deadline)
+{
+    mag__lock_take(&threads.lock);
+    w->thread_next = threads.first;
+    w->thread_link = &threads.first;
+    if (threads.first != NULL)
+        threads.first->thread_link = &w->thread_next;
+    threads.first = w;
+    mag__lock_give(&threads.lock);
+
+    if (mag__parker_park(&w->parker, deadline) == -ETIMEDOUT && waiter_decide(w, WAIT_LATE) == DECIDED_LOST)
+        mag__parker_park(&w->parker, OS_FOREVER); /* it was decided at the last moment: the token is on its way */
+
+    mag__lock_take(&threads.lock);
+    *w->thread_link = w->thread_next;
+    if (w->thread_next != NULL)
+        w->thread_next->thread_link = w->thread_link;
+    mag__lock_give(&threads.lock);
+}
+
+/* ---- waking ---- */
+
+bool mag__wait_pin(struct m *m)
+{
+    if (likely(m != NULL && !mag__m_is_dead(m)))
+        return false; /* while a thread of the runtime lives, so do the stacks of its time */
+    at_32_add_rlx(&mag__rt.foreign, 1);
+    at_fence_seq(); /* FOR1 */
+    return true;
+}
+
+void mag__wait_unpin(bool pinned)
+{
+    if (pinned)
+        mag__foreign_leave();
+}
+
+void mag__wait_ready_all(struct m *m, struct waiter *first)
+{
+    if (first == NULL)
+        return;
+    if (m != NULL) {
+        if (unlikely(m->in_rt))
+            mag__panic_misuse("a synchronisation call in a signal handler that interrupted the runtime");
+        mag__token_enter(m);
+    }
+    bool with_p = m != NULL && m->p != NULL;
+    bool running = with_p || mag__foreign_enter() == 0;
+    for (struct waiter *w = first, *next; w != NULL; w = next) {
+        next = w->next; /* from here on the waiter may be gone */
+        if (w->g == NULL || likely(running)) /* otherwise its goroutine is discarded anyway */
+            waiter_ready(m, w);
+    }
+    if (running && !with_p)
+        mag__foreign_leave();
+    if (m != NULL)
+        mag__token_leave(m);
+}
+
+/* ---- shutdown ---- */
+
+static void clear_g(struct g *g, void *arg)
+{
+    (void)arg;
+    struct waiter *w = g->after_arg;
+    if (g_state(g) == G_WAITING && w->leave != NULL)
+        w->leave(w);
+}
+
+void mag__wait_clear(void)
+{
+    mag__g_each(&mag__rt.arena->gs, clear_g, NULL);
+    mag__lock_take(&threads.lock);
+    for (struct waiter *w = threads.first; w != NULL; w = w->thread_next)
+        if (waiter_decide(w, WAIT_WOKEN) == DECIDED_READY) {
+            w->result = -ESHUTDOWN;
+            if (w->leave != NULL)
+                w->leave(w);
+            mag__parker_unpark(&w->parker);
+        }
+    mag__lock_give(&threads.lock);
+}

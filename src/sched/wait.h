@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* wait.h: one wait, for the first of several things.
+ *
+ * What        a waiter lives on the stack of who waits and hangs in the queues of what it waits for. One word decides: who moves
+ *             it out of PREPARING or PARKED has won (a value, a close, the deadline), everybody else has lost and leaves the
+ *             waiter alone. A goroutine's word is in its descriptor, which stays while the stack may go.
+ * Protocol    goroutine, one source     word := PARKED; leave the stack; the after-step makes it visible (its last touch)
+ *             goroutine, several        word := PREPARING; visible at each source; leave the stack; the after-step moves it
+ *                                       to PARKED, or finds it decided and makes it runnable itself
+ *             waker                     decides; a goroutine found PARKED is made runnable, one found PREPARING is not: its
+ *                                       after-step does that when it is off its stack
+ *             woken                     takes itself out of the sources that lost, under their locks
+ * Tickets     the upper bits count waits: a decision can never hit the next wait of the same goroutine.
+ * Ordering    WT1  word cas release (decide) -> word acquire (outcome, after-step): without this the woken could miss what its
+ *                  waker wrote for it.
+ */
+#ifndef MAG_SCHED_WAIT_H
+#define MAG_SCHED_WAIT_H
+
+#include "sched/park.h"
+
+enum wait_state { WAIT_FREE, WAIT_PREPARING, WAIT_PARKED, WAIT_WOKEN, WAIT_LATE, WAIT_CANCELLED };
+#define WAIT_STATE ((uint64_t)0xff)
+
+struct waiter {
+    a64 *word;
+    uint64_t ticket;
+    struct g *g;                      /* NULL: a thread */
+    void (*leave)(struct waiter *w);  /* takes it out of its queues, for a runtime that stops */
+    struct waiter *next;              /* of those a waker has decided and not yet made runnable */
+    int result;
+    uint32_t fired;                   /* select: the case */
+    struct timer timer;
+    struct parker parker;             /* of a thread */
+    a64 own;
+    struct waiter *thread_next, **thread_link;
+};
+
+enum decided { DECIDED_LOST, DECIDED_READY, DECIDED_LATER };
+
+/* Several sources, a deadline among them: PREPARING first. */
+static ALWAYS_INLINE void waiter_init(struct waiter *w, struct m *m, bool several)
+{
+    w->result = 0;
+    w->leave = NULL;
+    w->timer.home = NULL;
+    if (likely(m != NULL)) {
+        w->g = m_curg(m);
+        w->word = &w->g->wait;
+        w->ticket = (at_64_load_rlx(w->word) | WAIT_STATE) + 1;
+    } else {
+        w->g = NULL;
+        w->word = &w->own;
+        w->ticket = 0;
+        at_32_store_rlx(&w->parker.word, 0);
+        several = false; /* a thread may be woken while it is still awake */
+    }
+    at_64_store_rlx(w->word, w->ticket | (several ? WAIT_PREPARING : WAIT_PARKED));
+}
+
+/* Whoever gets READY makes it runnable. */
+static inline enum decided waiter_decide(struct waiter *w, enum wait_state how)
+{
+    uint64_t seen = at_64_load_rlx(w->word);
+    for (;;) {
+        uint64_t state = seen - w->ticket;
+        if (state != WAIT_PREPARING && state != WAIT_PARKED)
+            return DECIDED_LOST;
+        if (at_64_cas_rel(w->word, &seen, w->ticket | how)) /* WT1 */
+            return state == WAIT_PARKED ? DECIDED_READY : DECIDED_LATER;
+    }
+}
+
+static inline enum wait_state waiter_outcome(const struct waiter *w)
+{
+    return (enum wait_state)(at_64_load_acq(w->word) & WAIT_STATE); /* WT1 */
+}
+
+/* Makes runnable who was decided READY: m in the runtime, or NULL and pinned. */
+static inline void waiter_ready(struct m *m, struct waiter *w)
+{
+    if (likely(w->g != NULL))
+        mag__wake_any(m, w->g);
+    else
+        mag__parker_unpark(&w->parker);
+}
+
+/* The after-step of a wait with several sources. */
+void mag__wait_commit(struct m *m, struct g *prev);
+
+/* The goroutine waits, its sources armed; the M it woke up on. */
+static ALWAYS_INLINE struct m *mag__wait_park(struct m *m, struct waiter *w, enum g_reason why)
+{
+    return mag__park(m, why, mag__wait_commit, w);
+}
+
+/* Arms the deadline of a goroutine's wait that began with `several`. False: no memory for it. */
+bool mag__wait_arm(struct m *m, struct waiter *w, int64_t deadline);
+static inline void mag__wait_disarm(struct waiter *w)
+{
+    if (w->timer.home != NULL)
+        mag__timer_delete(&w->timer);
+}
+
+/* A thread waits, its sources armed: WOKEN or LATE, or -ESHUTDOWN in w->result. */
+void mag__wait_thread(struct waiter *w, int64_t deadline);
+
+/* Shutdown, while no goroutine runs: goroutines leave their queues, threads get -ESHUTDOWN. */
+void mag__wait_clear(void);
+
+/* Between these nobody's stack goes away, and so no waiter. For threads outside the runtime; others need not. */
+bool mag__wait_pin(struct m *m);
+void mag__wait_unpin(bool pinned);
+
+/* In user code: makes a chain of decided waiters runnable, through `next`. */
+void mag__wait_ready_all(struct m *m, struct waiter *first);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* sleep.c: mag_sleep: a wait with a deadline and nothing else. */
+#include "sched/wait.h"
+
+#include <errno.h>
+
+int mag_sleep_until(mag_time t)
+{
+    int64_t now = mag__os_now();
+    struct m *m = mag__m_self();
+    if (t <= now)
+        return 0;
+    if (m == NULL) {
+        mag__os_nap(t - now);
+        return 0;
+    }
+    struct waiter w;
+    m = mag__park_enter(m, "mag_sleep");
+    waiter_init(&w, m, true);
+    if (mag__wait_arm(m, &w, t)) {
+        m = mag__wait_park(m, &w, WAIT_SLEEP);
+        mag__wait_disarm(&w);
+        mag__token_leave(m);
+    } else { /* no memory for another timer: the thread sleeps instead, and anyone may take the P */
+        mag__token_leave(m);
+        mag__os_nap(t - now);
+    }
+    return 0;
+}
+
+int mag_sleep(int64_t ns) { return ns <= 0 ? 0 : mag_sleep_until(mag_in(ns)); }
