@@ -173,6 +173,75 @@ static inline void mag_checkpoint(void)
         mag_checkpoint_slow();
 }
 
+/* ---- Channels and select ---- */
+
+/* A channel of values of one size: first in, first out, any number of senders and receivers, goroutines or threads. Counted
+ * references; a new one has one. */
+typedef struct mag_chan mag_chan;
+
+/* Values of elem_size bytes, zero included; capacity 0: a send waits for its receiver. NULL: no memory, or the size overflows.
+ * Context: anywhere. Never switches. */
+MAG_API mag_chan *mag_chan_new(size_t elem_size, size_t capacity);
+/* NULL is fine. The last unref frees it; with somebody waiting on it that aborts. Context: anywhere. Never switches. */
+MAG_API mag_chan *mag_chan_ref(mag_chan *c);
+MAG_API void mag_chan_unref(mag_chan *c);
+/* 0; -EPIPE: closed; -ETIMEDOUT: elem is still the sender's; -ESHUTDOWN: a thread, and the runtime stopped. A NULL channel
+ * blocks until the deadline. Context: goroutine or any thread. May switch; with MAG_TRY it never does. */
+MAG_API int mag_chan_send(mag_chan *c, const void *elem, mag_time deadline);
+/* The same; -EPIPE: closed and drained. elem NULL drops the value, otherwise it is untouched on failure. */
+MAG_API int mag_chan_recv(mag_chan *c, void *elem, mag_time deadline);
+/* Wakes all who wait; values in the buffer can still be received. -EPIPE: it was closed already.
+ * Context: goroutine or any thread. Never switches. */
+MAG_API int mag_chan_close(mag_chan *c);
+/* Values in the buffer, a moment ago; and the capacity. Context: anywhere. Never switches. */
+MAG_API size_t mag_chan_len(const mag_chan *c);
+MAG_API size_t mag_chan_cap(const mag_chan *c);
+
+/* MAG_CHAN_TYPE(jobs, struct job) makes a type `jobs` with jobs_new(capacity), jobs_send(jobs *, struct job, deadline),
+ * jobs_recv(jobs *, struct job *, deadline), jobs_close, jobs_ref, jobs_unref. */
+#define MAG_CHAN_TYPE(name, T)                                                                                            \
+    typedef struct name name;                                                                                             \
+    static inline __attribute__((unused)) name *name##_new(size_t capacity)                                               \
+    {                                                                                                                     \
+        return (name *)mag_chan_new(sizeof(T), capacity);                                                                 \
+    }                                                                                                                     \
+    static inline __attribute__((unused)) int name##_send(name *c, T value, mag_time deadline)                            \
+    {                                                                                                                     \
+        return mag_chan_send((mag_chan *)c, &value, deadline);                                                            \
+    }                                                                                                                     \
+    static inline __attribute__((unused)) int name##_recv(name *c, T *value, mag_time deadline)                           \
+    {                                                                                                                     \
+        return mag_chan_recv((mag_chan *)c, value, deadline);                                                             \
+    }                                                                                                                     \
+    static inline __attribute__((unused)) int name##_close(name *c) { return mag_chan_close((mag_chan *)c); }             \
+    static inline __attribute__((unused)) name *name##_ref(name *c) { return (name *)mag_chan_ref((mag_chan *)c); }       \
+    static inline __attribute__((unused)) void name##_unref(name *c) { mag_chan_unref((mag_chan *)c); }                   \
+    struct name /* wants a semicolon */
+
+enum { MAG_CASE_SEND = 1, MAG_CASE_RECV = 2 };
+
+typedef struct mag_case {
+    int kind;
+    int result; /* of the case that fired: 0, or -EPIPE */
+    mag_chan *chan;
+    void *elem;
+    uintptr_t reserved[2];
+} mag_case;
+
+/* Expressions of type mag_case, for initialisers too. */
+#ifdef __cplusplus
+#define MAG_SEND(c, e) mag_case{MAG_CASE_SEND, 0, (c), const_cast<void *>(static_cast<const void *>(e)), {0, 0}}
+#define MAG_RECV(c, e) mag_case{MAG_CASE_RECV, 0, (c), (e), {0, 0}}
+#else
+#define MAG_SEND(c, e) ((mag_case){MAG_CASE_SEND, 0, (c), (void *)(e), {0, 0}})
+#define MAG_RECV(c, e) ((mag_case){MAG_CASE_RECV, 0, (c), (e), {0, 0}})
+#endif
+
+/* Waits for the first of n cases and does it, and only it. Its index, its result in cases[index].result; -ETIMEDOUT; -EINVAL;
+ * -ENOMEM; -ESHUTDOWN. Of several that can go on each is as likely. A NULL channel never fires; n = 0 waits for the deadline.
+ * Context: goroutine or any thread. May switch; with MAG_TRY it never does. */
+MAG_API int mag_select(mag_case *cases, size_t n, mag_time deadline);
+
 /* ---- Synchronisation ---- */
 
 /* A wait group: a count that goroutines wait for to become zero. Reusable. */

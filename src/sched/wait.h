@@ -38,24 +38,29 @@ struct waiter {
 
 enum decided { DECIDED_LOST, DECIDED_READY, DECIDED_LATER };
 
-/* Several sources, a deadline among them: PREPARING first. */
-static ALWAYS_INLINE void waiter_init(struct waiter *w, struct m *m, bool several)
+/* A goroutine's. Several sources, a deadline among them: PREPARING first. leave: how it gets out of its queues. */
+static ALWAYS_INLINE void waiter_init(struct waiter *w, struct g *g, bool several, void (*leave)(struct waiter *w))
 {
     w->result = 0;
-    w->leave = NULL;
+    w->leave = leave;
     w->timer.home = NULL;
-    if (likely(m != NULL)) {
-        w->g = m_curg(m);
-        w->word = &w->g->wait;
-        w->ticket = (at_64_load_rlx(w->word) | WAIT_STATE) + 1;
-    } else {
-        w->g = NULL;
-        w->word = &w->own;
-        w->ticket = 0;
-        at_32_store_rlx(&w->parker.word, 0);
-        several = false; /* a thread may be woken while it is still awake */
-    }
-    at_64_store_rlx(w->word, w->ticket | (several ? WAIT_PREPARING : WAIT_PARKED));
+    w->g = g;
+    w->word = &g->wait;
+    w->ticket = (at_64_load_rlx(&g->wait) | WAIT_STATE) + 1;
+    at_64_store_rlx(&g->wait, w->ticket | (several ? WAIT_PREPARING : WAIT_PARKED));
+}
+
+/* A thread's: it may be woken while it is still awake. */
+static inline void waiter_init_thread(struct waiter *w, void (*leave)(struct waiter *w))
+{
+    w->result = 0;
+    w->leave = leave;
+    w->timer.home = NULL;
+    w->g = NULL;
+    w->word = &w->own;
+    w->ticket = 0;
+    at_32_store_rlx(&w->parker.word, 0);
+    at_64_store_rlx(&w->own, WAIT_PARKED);
 }
 
 /* Whoever gets READY makes it runnable. */

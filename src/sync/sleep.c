@@ -16,7 +16,7 @@ int mag_sleep_until(mag_time t)
     }
     struct waiter w;
     m = mag__park_enter(m, "mag_sleep");
-    waiter_init(&w, m, true);
+    waiter_init(&w, m_curg(m), true, NULL);
     if (mag__wait_arm(m, &w, t)) {
         m = mag__wait_park(m, &w, WAIT_SLEEP);
         mag__wait_disarm(&w);

@@ -133,8 +133,9 @@ static void leave(struct waiter *w)
     mag__waitq_unlock(q->word, first, value);
 }
 
-static int wait_thread(struct queued *q, int64_t deadline)
+static NOINLINE int wait_thread(struct queued *q, int64_t deadline)
 {
+    waiter_init_thread(&q->waiter, leave);
     if (!publish(q))
         return 0;
     mag__wait_thread(&q->waiter, deadline);
@@ -171,10 +172,9 @@ int mag__waitq_wait(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uin
     q.kind = kind;
     if (m != NULL)
         m = mag__park_enter(m, function);
-    waiter_init(&q.waiter, m, deadline != OS_FOREVER);
-    q.waiter.leave = leave;
     if (unlikely(m == NULL))
         return wait_thread(&q, deadline);
+    waiter_init(&q.waiter, m_curg(m), deadline != OS_FOREVER, leave);
     if (deadline != OS_FOREVER)
         return wait_until(m, &q, why, deadline);
     m = mag__park(m, why, after_publish, &q);

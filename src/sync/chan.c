@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT */
+/* chan.c: channels.
+ *
+ * What        a ring of `cap` values under one lock, and two queues of those who wait.
+ * Invariants  under the lock, of those still undecided: receivers wait only while the ring is empty and nobody sends,
+ *             senders only while it is full; never both (but for one select that waits at both ends)
+ *             a closed channel has no waiters
+ * Handing over  a value goes straight from its sender to the slot where a waiter wants it, on that waiter's stack if need be.
+ *             A receiver at a full ring takes the oldest value and moves the first sender's in: order is kept.
+ * Deciding    a waiter taken from a queue must still be won (sched/wait.h): its deadline, or another case of its select, may
+ *             have come first. Who lost is simply dropped from the queue.
+ * Ordering    CH1  refs release and acquire (unref): without this the last unref could free what another is still reading.
+ * Cost        an operation that does not block takes the lock and never enters the scheduler: the P stays a token in the M.
+ *             MAG_TRY on a full or empty channel does not take the lock.
+ * Rejected    a lock-free ring: with two queues of waiters beside it, each operation would need three atomics; the lock is one
+ *             and a store.
+ */
+#include "sync/chan.h"
+#include "base/panic.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static inline void copy(void *to, const void *from, size_t n)
+{
+    if (likely(n == 8))
+        memcpy(to, from, 8);
+    else if (n == 4)
+        memcpy(to, from, 4);
+    else if (n != 0)
+        memcpy(to, from, n);
+}
+
+/* ---- queues ---- */
+
+void mag__chan_enqueue_locked(struct chan_wait *x)
+{
+    struct chan_queue *q = x->send ? &x->c->senders : &x->c->receivers;
+    x->next = NULL;
+    x->prev = q->last;
+    if (q->last == NULL)
+        q->first = x;
+    else
+        q->last->next = x;
+    q->last = x;
+    x->queued = true;
+    at_32_bump_owner(&q->n, 1);
+}
+
+static inline void unlink_locked(struct chan_queue *q, struct chan_wait *x)
+{
+    if (x->prev == NULL)
+        q->first = x->next;
+    else
+        x->prev->next = x->next;
+    if (x->next == NULL)
+        q->last = x->prev;
+    else
+        x->next->prev = x->prev;
+    x->queued = false;
+    at_32_bump_owner(&q->n, (uint32_t)-1);
+}
+
+void mag__chan_leave(struct chan_wait *x)
+{
+    mag__spin_take(&x->c->lock);
+    if (x->queued)
+        unlink_locked(x->send ? &x->c->senders : &x->c->receivers, x);
+    mag__spin_give(&x->c->lock);
+}
+
+/* The first who still waits. It is decided; *ready: its waker makes it runnable. */
+static inline struct chan_wait *take_locked(struct chan_queue *q, bool *ready)
+{
+    struct chan_wait *x;
+    while ((x = q->first) != NULL) {
+        unlink_locked(q, x);
+        enum decided d = waiter_decide(x->w, WAIT_WOKEN);
+        if (likely(d != DECIDED_LOST)) {
+            *ready = d == DECIDED_READY;
+            return x;
+        }
+    }
+    return NULL;
+}
+
+/* What the taken one will see when it wakes up. Its stack is its own again as soon as it runs: the last touch is the chain. */
+static inline void tell(struct chan_wait *x, int result, bool ready, struct waiter ***woken)
+{
+    struct waiter *w = x->w;
+    w->fired = x->index;
+    w->result = result;
+    if (ready) {
+        w->next = NULL;
+        **woken = w;
+        *woken = &w->next;
+    }
+}
+
+/* ---- the two operations ---- */
+
+static inline char *slot(mag_chan *c, size_t i) { return c->buf + (i >= c->cap ? i - c->cap : i) * c->elem; }
+
+int mag__chan_send_locked(mag_chan *c, const void *elem, struct waiter ***woken)
+{
+    bool ready;
+    struct chan_wait *x;
+    if (unlikely(at_32_load_rlx(&c->closed) != 0))
+        return -EPIPE;
+    if ((x = take_locked(&c->receivers, &ready)) != NULL) {
+        if (x->elem != NULL)
+            copy(x->elem, elem, c->elem);
+        tell(x, 0, ready, woken);
+        return 0;
+    }
+    uint64_t n = at_64_load_rlx(&c->count);
+    if (n == c->cap)
+        return CHAN_WOULD_BLOCK;
+    copy(slot(c, c->head + n), elem, c->elem);
+    at_64_store_rlx(&c->count, n + 1);
+    return 0;
+}
+
+int mag__chan_recv_locked(mag_chan *c, void *elem, struct waiter ***woken)
+{
+    bool ready;
+    struct chan_wait *x;
+    uint64_t n = at_64_load_rlx(&c->count);
+    if (n != 0) {
+        if (elem != NULL)
+            copy(elem, slot(c, c->head), c->elem);
+        c->head = c->head + 1 == c->cap ? 0 : c->head + 1;
+        if ((x = take_locked(&c->senders, &ready)) != NULL) {
+            copy(slot(c, c->head + n - 1), x->elem, c->elem);
+            tell(x, 0, ready, woken);
+        } else {
+            at_64_store_rlx(&c->count, n - 1);
+        }
+        return 0;
+    }
+    if ((x = take_locked(&c->senders, &ready)) != NULL) {
+        if (elem != NULL)
+            copy(elem, x->elem, c->elem);
+        tell(x, 0, ready, woken);
+        return 0;
+    }
+    return at_32_load_rlx(&c->closed) != 0 ? -EPIPE : CHAN_WOULD_BLOCK;
+}
+
+/* ---- waiting ---- */
+
+struct op {
+    struct waiter w; /* first: what a goroutine's after_arg points to */
+    struct chan_wait x;
+};
+
+static void leave(struct waiter *w) { mag__chan_leave(&container_of(w, struct op, w)->x); }
+
+static void after_unlock(struct m *m, struct g *prev)
+{
+    (void)m;
+    struct op *op = prev->after_arg;
+    mag__spin_give(&op->x.c->lock);
+}
+
+static NOINLINE int wait_thread(struct op *op, int64_t deadline)
+{
+    mag_chan *c = op->x.c;
+    waiter_init_thread(&op->w, leave);
+    mag__chan_enqueue_locked(&op->x);
+    mag__spin_give(&c->lock);
+    mag__wait_thread(&op->w, deadline);
+    if (waiter_outcome(&op->w) != WAIT_LATE)
+        return op->w.result;
+    mag__chan_leave(&op->x);
+    return -ETIMEDOUT;
+}
+
+static NOINLINE int wait_until(struct m *m, struct op *op, enum g_reason why, int64_t deadline)
+{
+    mag_chan *c = op->x.c;
+    waiter_init(&op->w, m_curg(m), true, leave);
+    mag__chan_enqueue_locked(&op->x);
+    mag__spin_give(&c->lock);
+    int r = -ENOMEM;
+    if (mag__wait_arm(m, &op->w, deadline)) {
+        m = mag__wait_park(m, &op->w, why);
+        mag__wait_disarm(&op->w);
+        r = waiter_outcome(&op->w) == WAIT_LATE ? -ETIMEDOUT : op->w.result;
+    } else if (waiter_decide(&op->w, WAIT_LATE) == DECIDED_LOST) {
+        r = op->w.result; /* it was served meanwhile */
+    }
+    if (r == -ETIMEDOUT || r == -ENOMEM)
+        mag__chan_leave(&op->x);
+    mag__token_leave(m);
+    return r;
+}
+
+static inline int attempt(mag_chan *c, void *elem, bool send, struct waiter ***woken)
+{
+    return send ? mag__chan_send_locked(c, elem, woken) : mag__chan_recv_locked(c, elem, woken);
+}
+
+static ALWAYS_INLINE int operate(mag_chan *c, void *elem, bool send, int64_t deadline)
+{
+    struct m *m = mag__m_self();
+    struct waiter *woken = NULL, **end = &woken;
+    bool pinned = mag__wait_pin(m);
+    mag__spin_take(&c->lock);
+    int r = attempt(c, elem, send, &end);
+    if (r != CHAN_WOULD_BLOCK || deadline <= MAG_TRY) {
+        mag__spin_give(&c->lock);
+        mag__wait_ready_all(m, woken);
+        mag__wait_unpin(pinned);
+        return r != CHAN_WOULD_BLOCK ? r : -ETIMEDOUT;
+    }
+    mag__wait_unpin(pinned);
+
+    struct op op;
+    op.x.c = c;
+    op.x.elem = elem;
+    op.x.send = send;
+    op.x.w = &op.w;
+    op.x.index = 0;
+    if (unlikely(m == NULL))
+        return wait_thread(&op, deadline);
+    enum g_reason why = send ? WAIT_SEND : WAIT_RECEIVE;
+    if (unlikely(m->in_rt))
+        mag__park_misused(send ? "mag_chan_send" : "mag_chan_recv");
+    if (unlikely(mag__token_enter(m) == NULL)) { /* it may have to leave the thread: not with the lock */
+        mag__spin_give(&c->lock);
+        m = mag__park_regain(m);
+        mag__spin_take(&c->lock);
+        r = attempt(c, elem, send, &end);
+        if (r != CHAN_WOULD_BLOCK) {
+            mag__spin_give(&c->lock);
+            mag__token_leave(m);
+            mag__wait_ready_all(mag__m_self(), woken);
+            return r;
+        }
+    }
+    if (deadline != MAG_FOREVER)
+        return wait_until(m, &op, why, deadline);
+    waiter_init(&op.w, m_curg(m), false, leave);
+    mag__chan_enqueue_locked(&op.x);
+    m = mag__park(m, why, after_unlock, &op);
+    mag__token_leave(m);
+    return op.w.result;
+}
+
+/* ---- the public calls ---- */
+
+
+
+mag_chan *mag_chan_new(size_t elem_size, size_t capacity)
+{
+    size_t size;
+    if (__builtin_mul_overflow(elem_size, capacity, &size) || __builtin_add_overflow(size, sizeof(mag_chan), &size) ||
+        __builtin_add_overflow(size, CACHE_LINE, &size) || size > PTRDIFF_MAX)
+        return NULL;
+    mag_chan *c = aligned_alloc(CACHE_LINE, size / CACHE_LINE * CACHE_LINE);
+    if (c == NULL)
+        return NULL;
+    memset(c, 0, sizeof *c);
+    c->elem = elem_size;
+    c->cap = capacity;
+    at_32_store_rlx(&c->refs, 1);
+    return c;
+}
+
+mag_chan *mag_chan_ref(mag_chan *c)
+{
+    if (c != NULL)
+        at_32_add_rlx(&c->refs, 1);
+    return c;
+}
+
+void mag_chan_unref(mag_chan *c)
+{
+    if (c == NULL)
+        return;
+    uint32_t before = at_32_add_acqrel(&c->refs, (uint32_t)-1); /* CH1 */
+    if (before == 0)
+        mag__panic_misuse("mag_chan_unref: more unrefs than refs");
+    if (before != 1)
+        return;
+    if (c->receivers.first != NULL || c->senders.first != NULL)
+        mag__panic_misuse("mag_chan_unref: the last reference goes while somebody waits on the channel");
+    free(c);
+}
+
+int mag_chan_send(mag_chan *c, const void *elem, mag_time deadline)
+{
+    if (unlikely(c == NULL))
+        return mag__chan_never(deadline);
+    if (deadline <= MAG_TRY && !mag__chan_may_send(c))
+        return -ETIMEDOUT;
+    return operate(c, (void *)(uintptr_t)elem, true, deadline);
+}
+
+int mag_chan_recv(mag_chan *c, void *elem, mag_time deadline)
+{
+    if (unlikely(c == NULL))
+        return mag__chan_never(deadline);
+    if (deadline <= MAG_TRY && !mag__chan_may_recv(c))
+        return -ETIMEDOUT;
+    return operate(c, elem, false, deadline);
+}
+
+int mag_chan_close(mag_chan *c)
+{
+    if (c == NULL)
+        return -EINVAL;
+    struct m *m = mag__m_self();
+    struct waiter *woken = NULL, **end = &woken;
+    bool pinned = mag__wait_pin(m), ready;
+    mag__spin_take(&c->lock);
+    int r = at_32_load_rlx(&c->closed) != 0 ? -EPIPE : 0;
+    at_32_store_rlx(&c->closed, 1);
+    struct chan_wait *x;
+    while ((x = take_locked(&c->receivers, &ready)) != NULL || (x = take_locked(&c->senders, &ready)) != NULL)
+        tell(x, -EPIPE, ready, &end);
+    mag__spin_give(&c->lock);
+    mag__wait_ready_all(m, woken);
+    mag__wait_unpin(pinned);
+    return r;
+}
+
+size_t mag_chan_len(const mag_chan *c) { return c == NULL ? 0 : (size_t)at_64_load_rlx(&c->count); }
+size_t mag_chan_cap(const mag_chan *c) { return c == NULL ? 0 : c->cap; }
