@@ -244,6 +244,57 @@ MAG_API int mag_select(mag_case *cases, size_t n, mag_time deadline);
 
 /* ---- Synchronisation ---- */
 
+/* All of these are caller-allocated, and all-zero is a valid start. */
+typedef struct mag_mutex {
+    uint64_t state;
+} mag_mutex;
+typedef struct mag_rwmutex {
+    uint64_t state;
+} mag_rwmutex;
+typedef struct mag_cond {
+    uint64_t state;
+} mag_cond;
+typedef struct mag_once {
+    uint64_t state;
+} mag_once;
+typedef struct mag_sem {
+    uint64_t state;
+} mag_sem;
+
+/* A mutex has no owner: any goroutine may unlock it. Unlocking an unlocked one aborts.
+ * Context: goroutine or any thread. May switch. */
+MAG_API void mag_mutex_lock(mag_mutex *m);
+/* 0 or -EBUSY. Context: goroutine or any thread. Never switches. */
+MAG_API int mag_mutex_trylock(mag_mutex *m);
+/* Context: goroutine or any thread. Never switches. */
+MAG_API void mag_mutex_unlock(mag_mutex *m);
+
+/* Many readers or one writer, first come, first served: a writer that waits holds up later readers.
+ * Context: goroutine or any thread. The locks may switch, the unlocks never do. */
+MAG_API void mag_rwmutex_rlock(mag_rwmutex *m);
+MAG_API void mag_rwmutex_runlock(mag_rwmutex *m);
+MAG_API void mag_rwmutex_lock(mag_rwmutex *m);
+MAG_API void mag_rwmutex_unlock(mag_rwmutex *m);
+
+/* Lets go of the mutex, waits to be woken, holds the mutex again on every return: 0; -ETIMEDOUT; -ESHUTDOWN in a thread outside
+ * the runtime. Context: goroutine or any thread. May switch. */
+MAG_API int mag_cond_wait(mag_cond *c, mag_mutex *m, mag_time deadline);
+/* Wakes the one that waits longest; all. Context: goroutine or any thread. Never switches. */
+MAG_API void mag_cond_signal(mag_cond *c);
+MAG_API void mag_cond_broadcast(mag_cond *c);
+
+/* Runs fn(arg) if nobody has before; returns when it has run, by whomever, even if it ended its goroutine.
+ * Context: goroutine or any thread. May switch. */
+MAG_API void mag_once_do(mag_once *o, mag_fn fn, void *arg);
+
+/* A semaphore of n units. Context: anywhere. Never switches. */
+MAG_API void mag_sem_init(mag_sem *s, unsigned n);
+/* Takes a unit, first come, first served: 0; -ETIMEDOUT; -ESHUTDOWN. Context: goroutine or any thread. May switch; with MAG_TRY
+ * it never does. */
+MAG_API int mag_sem_wait(mag_sem *s, mag_time deadline);
+/* Gives n units. Context: goroutine or any thread. Never switches. */
+MAG_API void mag_sem_post(mag_sem *s, unsigned n);
+
 /* A wait group: a count that goroutines wait for to become zero. Reusable. */
 typedef struct mag_wg {
     uint64_t state;

@@ -133,11 +133,18 @@ static void leave(struct waiter *w)
     mag__waitq_unlock(q->word, first, value);
 }
 
-static NOINLINE int wait_thread(struct queued *q, int64_t deadline)
+struct step {
+    void (*before)(struct m *m, void *arg);
+    void *arg;
+};
+
+static NOINLINE int wait_thread(struct queued *q, int64_t deadline, const struct step *s)
 {
     waiter_init_thread(&q->waiter, leave);
     if (!publish(q))
         return 0;
+    if (s != NULL)
+        s->before(NULL, s->arg);
     mag__wait_thread(&q->waiter, deadline);
     if (waiter_outcome(&q->waiter) != WAIT_LATE)
         return q->waiter.result;
@@ -145,15 +152,19 @@ static NOINLINE int wait_thread(struct queued *q, int64_t deadline)
     return -ETIMEDOUT;
 }
 
-static NOINLINE int wait_until(struct m *m, struct queued *q, enum g_reason why, int64_t deadline)
+static NOINLINE int wait_until(struct m *m, struct queued *q, enum g_reason why, int64_t deadline, const struct step *s)
 {
-    if (!mag__wait_arm(m, &q->waiter, deadline)) {
+    waiter_init(&q->waiter, m_curg(m), true, leave);
+    if (deadline != OS_FOREVER && !mag__wait_arm(m, &q->waiter, deadline)) {
         mag__token_leave(m);
         return -ENOMEM;
     }
     bool queued = publish(q);
-    if (queued)
+    if (queued) {
+        if (s != NULL)
+            s->before(m, s->arg);
         m = mag__wait_park(m, &q->waiter, why);
+    }
     mag__wait_disarm(&q->waiter);
     bool late = queued && waiter_outcome(&q->waiter) == WAIT_LATE;
     if (late)
@@ -162,21 +173,34 @@ static NOINLINE int wait_until(struct m *m, struct queued *q, enum g_reason why,
     return late ? -ETIMEDOUT : q->waiter.result;
 }
 
+int mag__waitq_wait_with(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
+                         int64_t deadline, const char *function, void (*before)(struct m *m, void *arg), void *arg)
+{
+    struct queued q;
+    struct step s = {.before = before, .arg = arg};
+    q.word = word;
+    q.wait = wait;
+    q.kind = kind;
+    struct m *m = mag__m_self();
+    if (m == NULL)
+        return wait_thread(&q, deadline, &s);
+    return wait_until(mag__park_enter(m, function), &q, why, deadline, &s);
+}
+
 int mag__waitq_wait(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
                     int64_t deadline, const char *function)
 {
-    struct m *m = mag__m_self();
     struct queued q;
     q.word = word;
     q.wait = wait;
     q.kind = kind;
-    if (m != NULL)
-        m = mag__park_enter(m, function);
+    struct m *m = mag__m_self();
     if (unlikely(m == NULL))
-        return wait_thread(&q, deadline);
-    waiter_init(&q.waiter, m_curg(m), deadline != OS_FOREVER, leave);
+        return wait_thread(&q, deadline, NULL);
+    m = mag__park_enter(m, function);
     if (deadline != OS_FOREVER)
-        return wait_until(m, &q, why, deadline);
+        return wait_until(m, &q, why, deadline, NULL);
+    waiter_init(&q.waiter, m_curg(m), false, leave);
     m = mag__park(m, why, after_publish, &q);
     mag__token_leave(m);
     return q.waiter.result;

@@ -28,6 +28,10 @@ static inline uint64_t waitq_of_value(uint32_t value) { return (uint64_t)value <
 int mag__waitq_wait(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
                     int64_t deadline, const char *function);
 
+/* The same with a step in between: before(m, arg) runs when the waiter is in the queue; m in the runtime, NULL for a thread. */
+int mag__waitq_wait_with(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
+                         int64_t deadline, const char *function, void (*before)(struct m *m, void *arg), void *arg);
+
 /* The first of the queue, locked, with the object's value in it; NULL: the word is a value now. */
 struct queued *mag__waitq_lock(a64 *word);
 /* Unlocks with this queue; NULL: nobody waits, and this value, which is then the last touch of the object. */

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/* mutex.c: the mutex. One word: HELD, and while somebody waits the first waiter's address.
+ *
+ * Forms       [HELD]                                        nobody waits
+ *             first waiter | QUEUE [| HELD] [| LOCKED]      LOCKED: the queue is being changed, nobody else changes the word
+ * Barging     a release wakes the first waiter and leaves the mutex free: whoever comes first gets it, most often one who
+ *             runs already, and nobody stands still while a waiter is on its way. A waiter that came too late PATIENCE times
+ *             is handed the mutex by the next release: nobody starves.
+ * Spinning    with several Ps the holder is most likely running: a short spin is cheaper than a switch, and than the wake-up
+ *             that it takes to come back.
+ * Why         as with waitq.c: a release touches the mutex for the last time in the step that makes it free.
+ * Ordering    MX1  HELD cas acquire (lock) -> word cas / store release (unlock): without this what the mutex guards could be
+ *                  read before it was taken or written after it was given back.
+ */
+#include "sync/mutex.h"
+#include "base/panic.h"
+
+#include <errno.h>
+
+#define QUEUE WAITQ_QUEUE
+#define LOCKED WAITQ_LOCKED
+#define HELD ((uint64_t)4)
+
+enum { SPINS = 40, PATIENCE = 4 };
+
+_Static_assert(sizeof(mag_mutex) == sizeof(a64), "the public struct is the atomic word");
+
+struct contender {
+    struct waiter w; /* first: what a goroutine's after_arg points to */
+    struct contender *next, *last;
+    a64 *word;
+    uint32_t late;   /* times it was woken in vain */
+    bool got;        /* owner, or under LOCKED: the mutex is its */
+};
+
+static a64 *word_of(mag_mutex *m) { return (a64 *)&m->state; }
+static struct contender *first_of(uint64_t w) { return (struct contender *)(uintptr_t)(w & ~(QUEUE | LOCKED | HELD)); }
+static uint64_t of_queue(struct contender *first) { return first == NULL ? 0 : (uint64_t)(uintptr_t)first | QUEUE; }
+
+static inline bool try_lock(a64 *word)
+{
+    uint64_t seen = at_64_load_rlx(word);
+    while ((seen & (HELD | LOCKED)) == 0)
+        if (at_64_cas_acq(word, &seen, seen | HELD)) /* MX1 */
+            return true;
+    return false;
+}
+
+/* Locks the queue of a word that has been seen with one. False: look again. */
+static bool lock_queue(a64 *word, uint64_t *seen)
+{
+    if ((*seen & LOCKED) != 0) {
+        for (unsigned n = 0; (at_64_load_rlx(word) & LOCKED) != 0; n++)
+            n < 200 ? cpu_relax() : mag__os_nap(20000);
+        return false;
+    }
+    return at_64_cas_acqrel(word, seen, *seen | LOCKED); /* MX1 */
+}
+
+/* Joins the queue, or gets the mutex: then false. Who was woken in vain stands in front again. */
+static bool publish(struct contender *c)
+{
+    for (;;) {
+        uint64_t seen = at_64_load_rlx(c->word);
+        if ((seen & HELD) == 0) {
+            if (try_lock(c->word))
+                return false;
+            cpu_relax();
+            continue;
+        }
+        c->next = NULL;
+        c->last = c;
+        hostile_point();
+        if ((seen & QUEUE) == 0) {
+            if (at_64_cas_rel(c->word, &seen, of_queue(c) | HELD)) /* MX1 */
+                return true;
+            continue;
+        }
+        if (!lock_queue(c->word, &seen))
+            continue;
+        struct contender *first = first_of(seen);
+        if (c->late != 0) {
+            c->next = first;
+            c->last = first->last;
+            first = c;
+        } else {
+            first->last->next = c;
+            first->last = c;
+        }
+        at_64_store_rel(c->word, of_queue(first) | HELD); /* MX1 */
+        return true;
+    }
+}
+
+static void after_publish(struct m *m, struct g *prev)
+{
+    struct contender *c = prev->after_arg;
+    if (publish(c))
+        return;
+    c->got = true;
+    mag__wake_next(m->p, prev);
+}
+
+/* A runtime that stops: the waiter is forgotten, the mutex stays held by whom it may concern. */
+static void leave(struct waiter *w)
+{
+    struct contender *c = container_of(w, struct contender, w);
+    for (;;) {
+        uint64_t seen = at_64_load_rlx(c->word);
+        if ((seen & QUEUE) == 0)
+            return;
+        if (!lock_queue(c->word, &seen))
+            continue;
+        struct contender *first = first_of(seen), *before = NULL, *x = first;
+        while (x != NULL && x != c) {
+            before = x;
+            x = x->next;
+        }
+        if (x != NULL && before != NULL) {
+            before->next = c->next;
+            if (first->last == c)
+                first->last = before;
+        } else if (x != NULL) {
+            first = c->next;
+            if (first != NULL)
+                first->last = c->last;
+        }
+        at_64_store_rel(c->word, of_queue(first) | (seen & HELD)); /* MX1 */
+        return;
+    }
+}
+
+static NOINLINE void lock_slow(a64 *word)
+{
+    struct m *m = mag__m_self();
+    struct contender c;
+    c.word = word;
+    c.late = 0;
+    for (;;) {
+        if (rt_procs() > 1)
+            for (int i = 0; i < SPINS && (at_64_load_rlx(word) & HELD) != 0; i++)
+                cpu_relax();
+        if (try_lock(word))
+            return;
+        c.got = false;
+        if (m != NULL) {
+            m = mag__park_enter(m, "mag_mutex_lock");
+            waiter_init(&c.w, m_curg(m), false, leave);
+            m = mag__park(m, WAIT_MUTEX, after_publish, &c);
+            mag__token_leave(m);
+        } else {
+            waiter_init_thread(&c.w, leave); /* a runtime that stops wakes it, in vain: it goes on waiting */
+            if (!publish(&c))
+                return;
+            mag__wait_thread(&c.w, OS_FOREVER);
+        }
+        if (c.got)
+            return;
+        c.late++;
+    }
+}
+
+struct waiter *mag__mutex_release(mag_mutex *mutex)
+{
+    a64 *word = word_of(mutex);
+    uint64_t seen = at_64_load_rlx(word);
+    for (;;) {
+        if (unlikely((seen & HELD) == 0))
+            mag__panic_misuse("mag_mutex_unlock: it is not locked");
+        if (likely((seen & QUEUE) == 0)) {
+            if (at_64_cas_rel(word, &seen, 0)) /* MX1 */
+                return NULL;
+            continue;
+        }
+        if (!lock_queue(word, &seen)) {
+            seen = at_64_load_rlx(word);
+            continue;
+        }
+        struct contender *c = first_of(seen), *rest = c->next;
+        if (rest != NULL)
+            rest->last = c->last;
+        c->got = c->late >= PATIENCE;
+        uint64_t held = c->got ? HELD : 0;
+        struct waiter *w = &c->w;
+        bool ready = waiter_decide(w, WAIT_WOKEN) == DECIDED_READY;
+        w->next = NULL;
+        at_64_store_rel(word, of_queue(rest) | held); /* MX1 */
+        return ready ? w : NULL;
+    }
+}
+
+void mag_mutex_lock(mag_mutex *mutex)
+{
+    uint64_t free = 0;
+    if (likely(at_64_cas_acq(word_of(mutex), &free, HELD))) /* MX1 */
+        return;
+    lock_slow(word_of(mutex));
+}
+
+int mag_mutex_trylock(mag_mutex *mutex) { return try_lock(word_of(mutex)) ? 0 : -EBUSY; }
+
+void mag_mutex_unlock(mag_mutex *mutex)
+{
+    uint64_t held = HELD;
+    if (likely(at_64_cas_rel(word_of(mutex), &held, 0))) /* MX1 */
+        return;
+    struct m *m = mag__m_self();
+    bool pinned = mag__wait_pin(m);
+    mag__wait_ready_all(m, mag__mutex_release(mutex));
+    mag__wait_unpin(pinned);
+}
