@@ -109,12 +109,15 @@ MAG_API int mag_go(mag_fn fn, void *arg);
  * the stack: -E2BIG. Context: goroutine or any thread. Never switches. */
 MAG_API int mag_go_copy(mag_fn fn, const void *arg, size_t size);
 
-typedef struct mag_group mag_group;
+/* A group: see Groups below. All-zero is a valid start. */
+typedef struct mag_group {
+    uintptr_t state[16];
+} mag_group;
 
 typedef struct mag_go_config {
     const char *name;  /* NULL: none. Copied, at most 31 bytes of it */
     size_t stack_size; /* 0: the runtime's. Rounded up to a power of two, at least 16 KiB */
-    mag_group *group;  /* NULL: none. Groups are not there yet: anything else is -EINVAL */
+    mag_group *group;  /* NULL: none */
     size_t copy;       /* size of *arg to copy, 0: pass the pointer */
     uintptr_t reserved[4];
 } mag_go_config;
@@ -307,6 +310,46 @@ MAG_API void mag_wg_done(mag_wg *wg);
 /* Waits until the count is zero: 0; -ETIMEDOUT; -ESHUTDOWN in a thread outside the runtime when it stops meanwhile.
  * Context: goroutine or any thread. May switch; with MAG_TRY it never does. */
 MAG_API int mag_wg_wait(mag_wg *wg, mag_time deadline);
+
+/* ---- Groups: structured concurrency and cancellation ---- */
+
+/* A member of a cancelled group gets -ECANCELED from every call that blocks, at once and from then on; not from mutex and rwmutex
+ * locks, once, yield, and what never blocks. Nothing else happens to it: it runs on and cleans up. */
+
+/* mag_go as a member: -ECANCELED if the group is cancelled. A plain mag_go inside a member starts a non-member.
+ * Context: goroutine or any thread. Never switches. */
+MAG_API int mag_group_go(mag_group *g, mag_fn fn, void *arg);
+MAG_API int mag_group_go_copy(mag_group *g, mag_fn fn, const void *arg, size_t size);
+#ifdef __cplusplus
+} /* extern "C" */
+template <typename T>
+static inline int mag_group_go_copy_of(mag_group *g, mag_fn fn, const T &value)
+{
+    return mag_group_go_copy(g, fn, &value, sizeof value);
+}
+#define MAG_GROUP_GO(group, fn, type, ...) mag_group_go_copy_of<type>((group), (fn), type{__VA_ARGS__})
+extern "C" {
+#else
+#define MAG_GROUP_GO(group, fn, type, ...) mag_group_go_copy((group), (fn), &(type){__VA_ARGS__}, sizeof(type))
+#endif
+/* Waits until every member has ended: the first failure, or 0; -ETIMEDOUT: the group goes on. In a cancelled goroutine it cancels
+ * this group, still waits for its members, then returns -ECANCELED. Context: goroutine or any thread. May switch. */
+MAG_API int mag_group_wait(mag_group *g, mag_time deadline);
+/* Cancels, waits for every member, whatever happens to the caller; the first failure, or 0. The group is all-zero again.
+ * Context: goroutine or any thread. May switch. */
+MAG_API int mag_group_end(mag_group *g);
+/* Cancels; counts as failure -ECANCELED unless one came earlier. Context: goroutine or any thread. Never switches. */
+MAG_API void mag_group_cancel(mag_group *g);
+/* Cancels with -ETIMEDOUT at t; may be moved while members wait. Context: goroutine or any thread. Never switches. */
+MAG_API void mag_group_set_deadline(mag_group *g, mag_time t);
+/* In a member: records err, a negative errno, as the first failure, cancels the siblings, spares the caller.
+ * Context: a member. Never switches. */
+MAG_API void mag_fail(int err);
+/* 0, or why the caller is cancelled, negative; shields ignored. Context: anywhere. Never switches. */
+MAG_API int mag_cancelled(void);
+/* Between these a cancelled member may block again. They nest. Context: goroutine. Never switches. */
+MAG_API void mag_shield_begin(void);
+MAG_API void mag_shield_end(void);
 
 /* ---- Look ---- */
 

@@ -40,6 +40,7 @@ const char *const mag__g_reason_name[WAIT_MAX] = {
     [WAIT_COND] = "cond",
     [WAIT_SEM] = "semaphore",
     [WAIT_ONCE] = "once",
+    [WAIT_GROUP] = "group",
 };
 
 static struct g_slab *slab_of(const struct g *g) { return (struct g_slab *)((uintptr_t)g & ~(uintptr_t)(G_SLAB - 1)); }
@@ -80,7 +81,7 @@ void mag__g_heap_fini(struct g_heap *h)
 /* A magazine in the heap is always full. */
 static void push_magazine_locked(struct g_heap *h, struct g *first)
 {
-    first->ext = h->full;
+    first->ext = (struct g_ext *)h->full;
     h->full = first;
     h->nfull++;
 }
@@ -90,7 +91,7 @@ static struct g *pop_magazine_locked(struct g_heap *h)
     struct g *first = h->full;
     if (first == NULL)
         return NULL;
-    h->full = first->ext;
+    h->full = (struct g *)first->ext;
     if (--h->nfull < h->low)
         h->low = h->nfull;
     return first;
@@ -238,7 +239,7 @@ static struct g *take_surplus(struct g_heap *h)
     struct g *list = NULL;
     for (uint32_t n = h->low; n > 0 && h->full != NULL; n--) {
         struct g *first = pop_magazine_locked(h);
-        first->ext = list;
+        first->ext = (struct g_ext *)list;
         list = first;
     }
     h->low = h->nfull;
@@ -262,7 +263,7 @@ unsigned mag__g_heap_trim(struct g_heap *h)
     struct g *list = take_surplus(h);
     if (list == NULL)
         return 0;
-    for (struct g *first = list; first != NULL; first = first->ext)
+    for (struct g *first = list; first != NULL; first = (struct g *)first->ext)
         for (struct g *g = first; g != NULL; g = g->next)
             slab_of(g)->nfree++;
 
@@ -270,7 +271,7 @@ unsigned mag__g_heap_trim(struct g_heap *h)
     struct g_slab *gone = NULL;
     struct g *next_first;
     for (struct g *first = list; first != NULL; first = next_first) {
-        next_first = first->ext;
+        next_first = (struct g *)first->ext;
         for (struct g *g = first, *next; g != NULL; g = next) {
             next = g->next;
             struct g_slab *s = slab_of(g);

@@ -32,7 +32,20 @@ enum g_flag {
 
 /* Why a goroutine waits, for the dump. The index of a word in mag__g_reason_name. */
 enum g_reason { WAIT_NONE, WAIT_WG, WAIT_SLEEP, WAIT_SEND, WAIT_RECEIVE, WAIT_SELECT, WAIT_MUTEX, WAIT_RWMUTEX, WAIT_COND,
-                WAIT_SEM, WAIT_ONCE, WAIT_MAX };
+                WAIT_SEM, WAIT_ONCE, WAIT_GROUP, WAIT_MAX };
+
+struct group;
+struct locals;
+
+/* Made when it is first needed, freed at the goroutine's end. */
+struct g_ext {
+    struct locals *locals;
+    struct group *group;        /* of which it is a member */
+    struct g_ext *next, **link; /* in the group; its lock */
+    aptr g;                     /* whose this is, once it is spawned */
+    a32 shield;                 /* > 0: cancellation waits; the goroutine writes */
+    a32 spared;                 /* it failed the group itself */
+};
 
 struct g {
     /* touched at every switch */
@@ -46,7 +59,7 @@ struct g {
         a64 since;       /* from then on: when it last began to wait, on rt.clock */
     };
     char *stack;         /* the top of its stack, NULL before the first run */
-    void *ext;           /* what only some goroutines have; in the heap: the next magazine */
+    struct g_ext *ext;   /* what only some goroutines have; in the heap: the next magazine */
     a32 state;           /* enum g_state | enum g_reason << 8 */
     uint16_t flags;      /* enum g_flag */
     uint16_t stack_class;

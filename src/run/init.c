@@ -5,6 +5,7 @@
  */
 #include "run/run.h"
 #include "base/panic.h"
+#include "sync/group.h"
 #include "trace/dump.h"
 #include "trace/schedtrace.h"
 
@@ -28,6 +29,7 @@ static void apply(const struct settings *s)
     rt->schedtrace = s->schedtrace;
     rt->scheddetail = s->scheddetail;
     rt->trace_line = mag__schedtrace_line;
+    mag__group_init();
     rt->cxa_globals = __cxa_get_globals;
     rt->started = mag__os_now();
     at_64_store_rlx(&rt->clock, (uint64_t)rt->started);

@@ -82,3 +82,10 @@ void mag__clock_kept(int64_t until)
     if (until != TIMER_NEVER)
         at_64_cas_rlx(&mag__rt.keeper_until, &mine, (uint64_t)TIMER_NEVER);
 }
+
+void mag__clock_added(int64_t when)
+{
+    at_fence_seq(); /* CLK1 */
+    if (when < (int64_t)at_64_load_rlx(&mag__rt.keeper_until))
+        mag__sysmon_wake(); /* it looks at the timers at once, and from then on in time */
+}

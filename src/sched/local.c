@@ -27,9 +27,11 @@ static struct g *current(void)
     return m != NULL && g == &m->g0 ? NULL : g;
 }
 
+static struct locals *locals_of(struct g *g) { return g->ext == NULL ? NULL : g->ext->locals; }
+
 static struct local *find(struct g *g, const mag_local *key)
 {
-    struct locals *l = g->ext;
+    struct locals *l = locals_of(g);
     for (size_t i = 0; l != NULL && i < l->n; i++)
         if (l->at[i].key == key)
             return &l->at[i];
@@ -55,7 +57,9 @@ int mag_local_set(mag_local *key, void *value)
         v->value = value;
         return 0;
     }
-    struct locals *l = g->ext;
+    if (g->ext == NULL && (g->ext = calloc(1, sizeof *g->ext)) == NULL)
+        return -ENOMEM;
+    struct locals *l = g->ext->locals;
     size_t n = l == NULL ? 0 : l->n, room = l == NULL ? 0 : l->room;
     if (n == room) {
         room = room == 0 ? 4 : room * 2;
@@ -63,22 +67,22 @@ int mag_local_set(mag_local *key, void *value)
         if (l == NULL)
             return -ENOMEM;
         l->room = room;
-        g->ext = l;
+        g->ext->locals = l;
     }
     l->at[n] = (struct local){.key = key, .value = value};
     l->n = n + 1;
     return 0;
 }
 
-void mag__local_end(struct g *g)
+static void destroy_locals(struct g *g)
 {
     for (int pass = 0; pass < PASSES; pass++) {
         bool some = false;
-        for (size_t i = 0; i < ((struct locals *)g->ext)->n; i++) { /* a destructor may add: the array moves */
-            struct local v = ((struct locals *)g->ext)->at[i];
+        for (size_t i = 0; i < g->ext->locals->n; i++) { /* a destructor may add: the array moves */
+            struct local v = g->ext->locals->at[i];
             if (v.value == NULL)
                 continue;
-            ((struct locals *)g->ext)->at[i].value = NULL;
+            g->ext->locals->at[i].value = NULL;
             if (v.key->destroy != NULL) {
                 v.key->destroy(v.value);
                 some = true;
@@ -87,6 +91,16 @@ void mag__local_end(struct g *g)
         if (!some)
             break;
     }
+    free(g->ext->locals);
+    g->ext->locals = NULL;
+}
+
+void mag__local_end(struct g *g)
+{
+    if (g->ext->locals != NULL)
+        destroy_locals(g);
+    if (g->ext->group != NULL)
+        mag__rt.leave_group(g->ext);
     free(g->ext);
     g->ext = NULL;
 }
@@ -94,6 +108,8 @@ void mag__local_end(struct g *g)
 static void forget(struct g *g, void *arg)
 {
     (void)arg;
+    if (g->ext != NULL)
+        free(g->ext->locals);
     free(g->ext);
     g->ext = NULL;
 }

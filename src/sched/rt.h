@@ -98,6 +98,8 @@ struct arena {
     uint32_t stragglers; /* rt.m_lock */
 };
 
+struct spawn;
+
 struct rt {
     struct p *ps[PROCS_MAX]; /* [0, made) exist, [0, procs) are or will be in use; written under procs_lock */
     a32 procs, made;
@@ -116,6 +118,9 @@ struct rt {
     struct arena *arena;
     int64_t schedtrace;      /* ns between two lines, 0: none */
     bool scheddetail;
+    int (*group_cause)(const struct group *g); /* 0: not cancelled */
+    int (*group_spawn)(mag_group *group, struct spawn *s);
+    void (*leave_group)(struct g_ext *x); /* likewise, by the room of groups */
     void (*trace_line)(int64_t now); /* set by the room that prints: sched may not call down */
     void *(*cxa_globals)(void); /* the C++ runtime's, if it is linked */
 

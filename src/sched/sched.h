@@ -63,7 +63,7 @@ void mag__locked_give_away(struct m *m);
 
 /* ---- local.c: goroutine-local storage ---- */
 
-/* The goroutine ends: destructors run, as user code. */
+/* The goroutine ends: destructors run, as user code; it leaves its group. */
 void mag__local_end(struct g *g);
 /* Values of discarded goroutines are forgotten. */
 void mag__local_clear(struct g_heap *h);
@@ -75,6 +75,8 @@ int64_t mag__clock_next(void);
 /* Runs what is due: of p's own, or of everybody's. p NULL: the caller holds none. True: something became runnable. */
 bool mag__clock_run_own(struct p *p);
 bool mag__clock_run_all(struct p *p);
+/* A timer was added by who does not go to sleep for it now. */
+void mag__clock_added(int64_t when);
 /* An M is about to sleep: until when, so that timers are run; TIMER_NEVER: another one sees to them. */
 int64_t mag__clock_keep(void);
 void mag__clock_kept(int64_t until);
@@ -136,6 +138,7 @@ struct spawn {
     int stack_class;
     uint16_t flags;
     void *created;
+    struct g_ext *ext; /* what it starts with, NULL: nothing; stays the caller's on failure */
 };
 int mag__spawn(const struct spawn *s);
 

@@ -55,7 +55,9 @@ static inline int fill(struct g *g, const struct spawn *s, struct p *p)
     g->flags = s->flags;
     g->stack_class = (uint16_t)s->stack_class;
     g->created = s->created;
-    g->ext = NULL;
+    g->ext = s->ext;
+    if (unlikely(s->ext != NULL))
+        at_ptr_store_rlx(&s->ext->g, g);
     if (s->copy_size != 0) {
         if (unlikely(s->copy_size > G_ARGS))
             return fill_large_copy(g, s, p);
@@ -157,7 +159,7 @@ int mag_go_with(const mag_go_config *cfg, mag_fn fn, void *arg)
     static const mag_go_config defaults;
     if (cfg == NULL)
         cfg = &defaults;
-    if (fn == NULL || cfg->group != NULL || (arg == NULL && cfg->copy != 0))
+    if (fn == NULL || (arg == NULL && cfg->copy != 0))
         return -EINVAL;
     for (size_t i = 0; i < ARRAY_LEN(cfg->reserved); i++)
         if (cfg->reserved[i] != 0)
@@ -174,6 +176,8 @@ int mag_go_with(const mag_go_config *cfg, mag_fn fn, void *arg)
         s.copy = arg;
         s.copy_size = cfg->copy;
     }
+    if (cfg->group != NULL)
+        return mag__rt.group_spawn == NULL ? -EPERM : mag__rt.group_spawn(cfg->group, &s);
     return spawn(&s);
 }
 

@@ -2,8 +2,6 @@
 #include "sched/wait.h"
 #include "base/panic.h"
 
-#include <errno.h>
-
 /* Threads outside the runtime that wait: shutdown must find them. Not part of struct rt: they may wait while none runs. */
 static struct {
     struct lock lock;
@@ -13,7 +11,7 @@ static struct {
 void mag__wait_commit(struct m *m, struct g *prev)
 {
     uint64_t seen = at_64_load_acq(&prev->wait); /* WT1 */
-    if ((seen & WAIT_STATE) == WAIT_PREPARING && at_64_cas_rel(&prev->wait, &seen, (seen & ~WAIT_STATE) | WAIT_PARKED)) /* WT1 */
+    if ((seen & WAIT_STATE) == WAIT_PREPARING && at_64_cas_rel(&prev->wait, &seen, (seen & ~WAIT_STATE) | WAIT_PARKED)) /* WT3 */
         return;
     mag__wake_next(m->p, prev);
 }
@@ -31,6 +29,17 @@ bool mag__wait_arm(struct m *m, struct waiter *w, int64_t deadline)
     w->timer.fire = fire;
     w->timer.at = TIMER_OUT;
     return mag__timer_add(&m->p->timers, &w->timer, deadline, 0);
+}
+
+/* ---- cancellation ---- */
+
+bool mag__wait_is_cancelled(const struct g *g) { return mag__rt.group_cause(g->ext->group) != 0; }
+
+void mag__wait_look_cancelled(struct waiter *w)
+{
+    at_fence_seq(); /* WT2 */
+    if (mag__wait_is_cancelled(w->g))
+        waiter_decide(w, WAIT_CANCELLED); /* the after-step finds it and lets the goroutine go on */
 }
 
 /* ---- threads ---- */
@@ -102,6 +111,8 @@ static void clear_g(struct g *g, void *arg)
     struct waiter *w = g->after_arg;
     if (g_state(g) == G_WAITING && w->leave != NULL)
         w->leave(w);
+    if (g_state(g) != G_RUNNING && g->ext != NULL && g->ext->group != NULL)
+        mag__rt.leave_group(g->ext); /* the group's memory may outlive this run */
 }
 
 void mag__wait_clear(void)

@@ -11,7 +11,11 @@
  *                                       after-step does that when it is off its stack
  *             woken                     takes itself out of the sources that lost, under their locks
  * Tickets     the upper bits count waits: a decision can never hit the next wait of the same goroutine.
- * Ordering    WT1  word cas release (decide) -> word acquire (outcome, after-step): without this the woken could miss what its
+ * Ordering    WT2  word := PREPARING, fence, read "cancelled" (look_cancelled) <-> "cancelled" := true, fence, read the words
+ *                  (group cancel): without this a goroutine could fall asleep just after its group was cancelled.
+ *             WT3  word cas release (commit) -> word cas acquire (decide): without this a waker could resume a goroutine whose
+ *                  saved stack pointer it does not see yet.
+ *             WT1  word cas release (decide) -> word acquire (outcome, after-step): without this the woken could miss what its
  *                  waker wrote for it.
  */
 #ifndef MAG_SCHED_WAIT_H
@@ -19,8 +23,12 @@
 
 #include "sched/park.h"
 
+#include <errno.h>
+
 enum wait_state { WAIT_FREE, WAIT_PREPARING, WAIT_PARKED, WAIT_WOKEN, WAIT_LATE, WAIT_CANCELLED };
 #define WAIT_STATE ((uint64_t)0xff)
+#define WAIT_MAY_CANCEL ((uint64_t)0x100) /* cancellation is one of the sources */
+#define WAIT_ONE ((uint64_t)0x200)        /* tickets count in these */
 
 struct waiter {
     a64 *word;
@@ -38,7 +46,21 @@ struct waiter {
 
 enum decided { DECIDED_LOST, DECIDED_READY, DECIDED_LATER };
 
-/* A goroutine's. Several sources, a deadline among them: PREPARING first. leave: how it gets out of its queues. */
+/* May this goroutine be cancelled now, or be cancelled already? */
+static inline bool g_may_cancel(const struct g *g)
+{
+    const struct g_ext *x = g->ext;
+    return unlikely(x != NULL) && x->group != NULL && at_32_load_rlx(&x->shield) == 0 && at_32_load_rlx(&x->spared) == 0;
+}
+
+/* Is it? For calls that block, before anything else. */
+bool mag__wait_is_cancelled(const struct g *g);
+static inline bool g_is_cancelled(const struct g *g) { return g_may_cancel(g) && mag__wait_is_cancelled(g); }
+/* The same for whoever calls: threads outside never are. */
+static inline bool m_is_cancelled(const struct m *m) { return m != NULL && unlikely(m_curg(m)->ext != NULL) && g_is_cancelled(m_curg(m)); }
+
+/* A goroutine's. Several sources, a deadline or cancellation among them: PREPARING first. leave: how it gets out of its
+ * queues. */
 static ALWAYS_INLINE void waiter_init(struct waiter *w, struct g *g, bool several, void (*leave)(struct waiter *w))
 {
     w->result = 0;
@@ -46,7 +68,9 @@ static ALWAYS_INLINE void waiter_init(struct waiter *w, struct g *g, bool severa
     w->timer.home = NULL;
     w->g = g;
     w->word = &g->wait;
-    w->ticket = (at_64_load_rlx(&g->wait) | WAIT_STATE) + 1;
+    w->ticket = (at_64_load_rlx(&g->wait) | (WAIT_ONE - 1)) + 1;
+    if (several && g_may_cancel(g))
+        w->ticket |= WAIT_MAY_CANCEL;
     at_64_store_rlx(&g->wait, w->ticket | (several ? WAIT_PREPARING : WAIT_PARKED));
 }
 
@@ -71,9 +95,15 @@ static inline enum decided waiter_decide(struct waiter *w, enum wait_state how)
         uint64_t state = seen - w->ticket;
         if (state != WAIT_PREPARING && state != WAIT_PARKED)
             return DECIDED_LOST;
-        if (at_64_cas_rel(w->word, &seen, w->ticket | how)) /* WT1 */
+        if (at_64_cas_acqrel(w->word, &seen, w->ticket | how)) /* WT1 WT3 */
             return state == WAIT_PARKED ? DECIDED_READY : DECIDED_LATER;
     }
+}
+
+/* What a wait that was not served returns. */
+static inline int wait_error(enum wait_state s)
+{
+    return s == WAIT_LATE ? -ETIMEDOUT : s == WAIT_CANCELLED ? -ECANCELED : 0;
 }
 
 static inline enum wait_state waiter_outcome(const struct waiter *w)
@@ -93,9 +123,13 @@ static inline void waiter_ready(struct m *m, struct waiter *w)
 /* The after-step of a wait with several sources. */
 void mag__wait_commit(struct m *m, struct g *prev);
 
+void mag__wait_look_cancelled(struct waiter *w);
+
 /* The goroutine waits, its sources armed; the M it woke up on. */
 static ALWAYS_INLINE struct m *mag__wait_park(struct m *m, struct waiter *w, enum g_reason why)
 {
+    if (unlikely((w->ticket & WAIT_MAY_CANCEL) != 0))
+        mag__wait_look_cancelled(w);
     return mag__park(m, why, mag__wait_commit, w);
 }
 

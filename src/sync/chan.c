@@ -183,18 +183,18 @@ static NOINLINE int wait_until(struct m *m, struct op *op, enum g_reason why, in
     waiter_init(&op->w, m_curg(m), true, leave);
     mag__chan_enqueue_locked(&op->x);
     mag__spin_give(&c->lock);
-    int r = -ENOMEM;
-    if (mag__wait_arm(m, &op->w, deadline)) {
+    int r = 0;
+    if (deadline == MAG_FOREVER || mag__wait_arm(m, &op->w, deadline)) {
         m = mag__wait_park(m, &op->w, why);
         mag__wait_disarm(&op->w);
-        r = waiter_outcome(&op->w) == WAIT_LATE ? -ETIMEDOUT : op->w.result;
-    } else if (waiter_decide(&op->w, WAIT_LATE) == DECIDED_LOST) {
-        r = op->w.result; /* it was served meanwhile */
+        r = wait_error(waiter_outcome(&op->w));
+    } else if (waiter_decide(&op->w, WAIT_LATE) != DECIDED_LOST) {
+        r = -ENOMEM; /* otherwise it was served meanwhile */
     }
-    if (r == -ETIMEDOUT || r == -ENOMEM)
+    if (r != 0)
         mag__chan_leave(&op->x);
     mag__token_leave(m);
-    return r;
+    return r != 0 ? r : op->w.result;
 }
 
 static inline int attempt(mag_chan *c, void *elem, bool send, struct waiter ***woken)
@@ -206,6 +206,8 @@ static ALWAYS_INLINE int operate(mag_chan *c, void *elem, bool send, int64_t dea
 {
     struct m *m = mag__m_self();
     struct waiter *woken = NULL, **end = &woken;
+    if (m_is_cancelled(m))
+        return -ECANCELED;
     bool pinned = mag__wait_pin(m);
     mag__spin_take(&c->lock);
     int r = attempt(c, elem, send, &end);
@@ -240,7 +242,7 @@ static ALWAYS_INLINE int operate(mag_chan *c, void *elem, bool send, int64_t dea
             return r;
         }
     }
-    if (deadline != MAG_FOREVER)
+    if (deadline != MAG_FOREVER || g_may_cancel(m_curg(m)))
         return wait_until(m, &op, why, deadline);
     waiter_init(&op.w, m_curg(m), false, leave);
     mag__chan_enqueue_locked(&op.x);
@@ -295,7 +297,7 @@ int mag_chan_send(mag_chan *c, const void *elem, mag_time deadline)
     if (unlikely(c == NULL))
         return mag__chan_never(deadline);
     if (deadline <= MAG_TRY && !mag__chan_may_send(c))
-        return -ETIMEDOUT;
+        return m_is_cancelled(mag__m_self()) ? -ECANCELED : -ETIMEDOUT;
     return operate(c, (void *)(uintptr_t)elem, true, deadline);
 }
 
@@ -304,7 +306,7 @@ int mag_chan_recv(mag_chan *c, void *elem, mag_time deadline)
     if (unlikely(c == NULL))
         return mag__chan_never(deadline);
     if (deadline <= MAG_TRY && !mag__chan_may_recv(c))
-        return -ETIMEDOUT;
+        return m_is_cancelled(mag__m_self()) ? -ECANCELED : -ETIMEDOUT;
     return operate(c, elem, false, deadline);
 }
 

@@ -24,10 +24,12 @@ static void let_go(struct m *m, void *arg)
 
 int mag_cond_wait(mag_cond *c, mag_mutex *mutex, mag_time deadline)
 {
+    if (m_is_cancelled(mag__m_self()))
+        return -ECANCELED;
     if (deadline <= MAG_TRY)
         return -ETIMEDOUT;
     int r = mag__waitq_wait_with(word_of(c), always, 0, WAIT_COND, deadline, "mag_cond_wait", let_go, mutex);
-    if (r != -ENOMEM) /* then it never let go */
+    if (r != -ENOMEM) /* with that it never let go */
         mag_mutex_lock(mutex);
     return r;
 }

@@ -113,8 +113,9 @@ static void leave(struct waiter *w)
 static ptrdiff_t finish(struct choice *s, mag_case *cases)
 {
     leave(&s->w);
-    if (waiter_outcome(&s->w) == WAIT_LATE)
-        return -ETIMEDOUT;
+    int error = wait_error(waiter_outcome(&s->w));
+    if (error != 0)
+        return error;
     if (s->w.result == -ESHUTDOWN)
         return -ESHUTDOWN;
     cases[s->w.fired].result = s->w.result;
@@ -154,6 +155,8 @@ static ptrdiff_t choose(struct choice *s, mag_case *cases, mag_time deadline)
 {
     struct m *m = mag__m_self();
     struct waiter *woken = NULL, **end = &woken;
+    if (m_is_cancelled(m))
+        return -ECANCELED;
     bool pinned = mag__wait_pin(m), entered = false;
     sort_channels(s, cases, s->n);
     for (;;) {

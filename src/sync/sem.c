@@ -23,12 +23,14 @@ int mag_sem_wait(mag_sem *s, mag_time deadline)
 {
     a64 *word = word_of(s);
     uint64_t seen = at_64_load_rlx(word);
+    if (m_is_cancelled(mag__m_self()))
+        return -ECANCELED;
     while ((seen & WAITQ_QUEUE) == 0 && waitq_value(seen) != 0)
         if (at_64_cas_acq(word, &seen, waitq_of_value(waitq_value(seen) - 1))) /* WQ1 */
             return 0;
     if (deadline <= MAG_TRY)
         return -ETIMEDOUT;
-    return mag__waitq_wait(word, must_wait, 0, WAIT_SEM, deadline, "mag_sem_wait");
+    return mag__waitq_wait_cancel(word, must_wait, 0, WAIT_SEM, deadline, "mag_sem_wait");
 }
 
 static uint32_t added(uint32_t count, unsigned n)

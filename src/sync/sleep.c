@@ -6,8 +6,10 @@
 
 int mag_sleep_until(mag_time t)
 {
-    int64_t now = mag__os_now();
     struct m *m = mag__m_self();
+    if (m_is_cancelled(m))
+        return -ECANCELED;
+    int64_t now = mag__os_now();
     if (t <= now)
         return 0;
     if (m == NULL) {
@@ -21,6 +23,7 @@ int mag_sleep_until(mag_time t)
         m = mag__wait_park(m, &w, WAIT_SLEEP);
         mag__wait_disarm(&w);
         mag__token_leave(m);
+        return waiter_outcome(&w) == WAIT_CANCELLED ? -ECANCELED : 0;
     } else { /* no memory for another timer: the thread sleeps instead, and anyone may take the P */
         mag__token_leave(m);
         mag__os_nap(t - now);
@@ -28,4 +31,4 @@ int mag_sleep_until(mag_time t)
     return 0;
 }
 
-int mag_sleep(int64_t ns) { return ns <= 0 ? 0 : mag_sleep_until(mag_in(ns)); }
+int mag_sleep(int64_t ns) { return mag_sleep_until(ns <= 0 ? 1 : mag_in(ns)); }

@@ -166,11 +166,11 @@ static NOINLINE int wait_until(struct m *m, struct queued *q, enum g_reason why,
         m = mag__wait_park(m, &q->waiter, why);
     }
     mag__wait_disarm(&q->waiter);
-    bool late = queued && waiter_outcome(&q->waiter) == WAIT_LATE;
-    if (late)
+    int error = queued ? wait_error(waiter_outcome(&q->waiter)) : 0;
+    if (error != 0)
         leave(&q->waiter);
     mag__token_leave(m);
-    return late ? -ETIMEDOUT : q->waiter.result;
+    return error != 0 ? error : q->waiter.result;
 }
 
 int mag__waitq_wait_with(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
@@ -185,6 +185,21 @@ int mag__waitq_wait_with(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind)
     if (m == NULL)
         return wait_thread(&q, deadline, &s);
     return wait_until(mag__park_enter(m, function), &q, why, deadline, &s);
+}
+
+int mag__waitq_wait_cancel(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
+                           int64_t deadline, const char *function)
+{
+    struct m *m = mag__m_self();
+    if (likely(m == NULL || !g_may_cancel(m_curg(m))))
+        return mag__waitq_wait(word, wait, kind, why, deadline, function);
+    if (m_is_cancelled(m))
+        return -ECANCELED;
+    struct queued q;
+    q.word = word;
+    q.wait = wait;
+    q.kind = kind;
+    return wait_until(mag__park_enter(m, function), &q, why, deadline, NULL);
 }
 
 int mag__waitq_wait(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,

@@ -27,6 +27,9 @@ static inline uint64_t waitq_of_value(uint32_t value) { return (uint64_t)value <
  * stopped. */
 int mag__waitq_wait(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
                     int64_t deadline, const char *function);
+/* The same, and a cancelled goroutine gets -ECANCELED. */
+int mag__waitq_wait_cancel(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
+                           int64_t deadline, const char *function);
 
 /* The same with a step in between: before(m, arg) runs when the waiter is in the queue; m in the runtime, NULL for a thread. */
 int mag__waitq_wait_with(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,

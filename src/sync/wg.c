@@ -67,9 +67,11 @@ static bool above_zero(uint32_t *count, uint32_t kind) { return (void)kind, *cou
 int mag_wg_wait(mag_wg *wg, mag_time deadline)
 {
     a64 *word = word_of(wg);
+    if (m_is_cancelled(mag__m_self()))
+        return -ECANCELED;
     if (at_64_load_acq(word) == 0) /* WG1 */
         return 0;
     if (deadline <= MAG_TRY)
         return -ETIMEDOUT;
-    return mag__waitq_wait(word, above_zero, 0, WAIT_WG, deadline, "mag_wg_wait");
+    return mag__waitq_wait_cancel(word, above_zero, 0, WAIT_WG, deadline, "mag_wg_wait");
 }
