@@ -15,6 +15,7 @@
 #define MAGPIE_H
 
 #include <errno.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -244,6 +245,26 @@ typedef struct mag_case {
  * -ENOMEM; -ESHUTDOWN. Of several that can go on each is as likely. A NULL channel never fires; n = 0 waits for the deadline.
  * Context: goroutine or any thread. May switch; with MAG_TRY it never does. */
 MAG_API int mag_select(mag_case *cases, size_t n, mag_time deadline);
+
+/* ---- Timers and signals on channels ---- */
+
+typedef struct mag_timer mag_timer;
+
+/* Sends the time at `first`, and then every period ns (0: once); a tick that finds the last one unread is dropped. MAG_FOREVER as
+ * first: not before a reset. NULL: no memory, no runtime, a negative period. Context: goroutine or any thread. Never switches. */
+MAG_API mag_timer *mag_timer_new(mag_time first, int64_t period);
+/* Of mag_time, capacity 1, borrowed. Context: anywhere. Never switches. */
+MAG_API mag_chan *mag_timer_chan(mag_timer *t);
+/* 1: it was pending, 0: it was not; no value from before is left. Context: goroutine or any thread. Never switches. */
+MAG_API int mag_timer_reset(mag_timer *t, mag_time first, int64_t period);
+MAG_API int mag_timer_stop(mag_timer *t);
+/* NULL is fine; the last unref stops it. Context: anywhere. Never switches. */
+MAG_API mag_timer *mag_timer_ref(mag_timer *t);
+MAG_API void mag_timer_unref(mag_timer *t);
+
+/* A channel of int: the signals of the set as they come to the process, dropped while it is full. Close it to end that. NULL: no
+ * memory, no runtime, or a signal that cannot be caught this way. Context: goroutine or any thread. Never switches. */
+MAG_API mag_chan *mag_signal_new(const sigset_t *set, size_t capacity);
 
 /* ---- Synchronisation ---- */
 

@@ -27,6 +27,9 @@ uint32_t mag__procs_follow(void);
 void mag__signal_install(void);
 void mag__signal_remove(void);
 
+/* sigchan.c: every subscription ends. */
+void mag__sigchan_stop(void);
+
 /* shutdown.c: 0, or -ETIMEDOUT. */
 int mag__shutdown(int64_t deadline);
 

@@ -141,6 +141,7 @@ int mag__shutdown(int64_t deadline)
     if (!at_32_cas_rlx(&rt->state, &running, RT_STOPPING))
         return -EPERM; /* another mag_stop was first */
     at_fence_seq(); /* FOR1 */
+    mag__sigchan_stop();
     mag__sysmon_stop();
     mag__lock_take(&rt->procs_lock); /* a mag_set_procs under way ends first */
     for (uint32_t i = 0; i < rt_made(); i++)

@@ -83,9 +83,27 @@ void mag__clock_kept(int64_t until)
         at_64_cas_rlx(&mag__rt.keeper_until, &mine, (uint64_t)TIMER_NEVER);
 }
 
-void mag__clock_added(int64_t when)
+bool mag__clock_add(struct timer *t, int64_t when, int64_t period)
 {
+    if (mag__foreign_enter() != 0)
+        return false;
+    struct m *m = mag__m_self();
+    struct p *p = m == NULL ? NULL : at_ptr_load_rlx(&m->tok); /* its heap has a lock: it need not be ours */
+    t->epoch = at_32_load_rlx(&mag__rt.epoch);
+    t->at = TIMER_OUT;
+    bool added = mag__timer_add(p != NULL ? &p->timers : &p_at(0)->timers, t, when, period);
     at_fence_seq(); /* CLK1 */
-    if (when < (int64_t)at_64_load_rlx(&mag__rt.keeper_until))
+    if (added && when < (int64_t)at_64_load_rlx(&mag__rt.keeper_until))
         mag__sysmon_wake(); /* it looks at the timers at once, and from then on in time */
+    mag__foreign_leave();
+    return added;
+}
+
+bool mag__clock_delete(struct timer *t)
+{
+    if (t->home == NULL || mag__foreign_enter() != 0)
+        return false;
+    bool pending = t->epoch == at_32_load_rlx(&mag__rt.epoch) && mag__timer_delete(t);
+    mag__foreign_leave();
+    return pending;
 }

@@ -75,8 +75,10 @@ int64_t mag__clock_next(void);
 /* Runs what is due: of p's own, or of everybody's. p NULL: the caller holds none. True: something became runnable. */
 bool mag__clock_run_own(struct p *p);
 bool mag__clock_run_all(struct p *p);
-/* A timer was added by who does not go to sleep for it now. */
-void mag__clock_added(int64_t when);
+/* For timers that belong to no wait, from user code or any thread. False: no memory, or no runtime. */
+bool mag__clock_add(struct timer *t, int64_t when, int64_t period);
+/* True: it was pending. Also when the runtime it was added in is gone: then it is not. */
+bool mag__clock_delete(struct timer *t);
 /* An M is about to sleep: until when, so that timers are run; TIMER_NEVER: another one sees to them. */
 int64_t mag__clock_keep(void);
 void mag__clock_kept(int64_t until);

@@ -27,7 +27,6 @@ struct group {
     struct joiner *joiners; /* those who wait for the members; lock */
     struct timer timer;
     bool timed;             /* lock */
-    uint32_t epoch;         /* the run that the timer belongs to */
 };
 
 _Static_assert(sizeof(struct group) <= sizeof(mag_group), "the public struct has room for it");
@@ -261,11 +260,8 @@ static void stop_timer(struct group *g)
     bool timed = g->timed;
     g->timed = false;
     mag__spin_give(&g->lock);
-    if (timed && mag__foreign_enter() == 0) {
-        if (g->epoch == at_32_load_rlx(&mag__rt.epoch))
-            mag__timer_delete(&g->timer);
-        mag__foreign_leave();
-    }
+    if (timed)
+        mag__clock_delete(&g->timer);
 }
 
 static int failure_of(struct group *g)
@@ -323,26 +319,17 @@ static struct g *fire(struct timer *t, int64_t now)
 void mag_group_set_deadline(mag_group *group, mag_time when)
 {
     struct group *g = of(group);
-    if (mag__foreign_enter() != 0)
-        mag__panic_misuse("mag_group_set_deadline called without a runtime");
     mag__spin_take(&g->lock);
     bool timed = g->timed;
     g->timed = when != MAG_FOREVER;
     mag__spin_give(&g->lock);
-    if (timed && g->epoch == at_32_load_rlx(&mag__rt.epoch))
-        mag__timer_delete(&g->timer);
-    g->epoch = at_32_load_rlx(&mag__rt.epoch);
-    bool armed = true;
-    if (when != MAG_FOREVER) {
-        g->timer.fire = fire;
-        g->timer.at = TIMER_OUT;
-        armed = when > mag__os_now() && mag__timer_add(&p_at(0)->timers, &g->timer, when, 0);
-    }
-    mag__foreign_leave();
-    if (!armed) /* it has passed; or there is no memory to wait for it, and then better too early than never */
-        cancel(g, ETIMEDOUT, true, wake_from_user_code);
-    else
-        mag__clock_added(when);
+    if (timed)
+        mag__clock_delete(&g->timer);
+    if (when == MAG_FOREVER)
+        return;
+    g->timer.fire = fire;
+    if (when <= mag__os_now() || !mag__clock_add(&g->timer, when, 0))
+        cancel(g, ETIMEDOUT, true, wake_from_user_code); /* with no memory to wait for it: better too early than never */
 }
 
 /* ---- in a member ---- */

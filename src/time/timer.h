@@ -20,6 +20,7 @@ struct timer {
     int64_t when, period; /* period 0: once */
     timer_fire fire;
     struct timers *home;  /* where it was added last */
+    uint32_t epoch;       /* for those that may outlive a runtime: the run they were added in */
     uint32_t at;          /* its place in the heap, TIMER_OUT: not pending; home's lock */
 };
 
