@@ -16,6 +16,8 @@
 
 extern void *__cxa_get_globals(void) __attribute__((weak));
 
+__attribute__((constructor)) static void loaded(void) { mag__rt.loaded = mag__os_now(); }
+
 static void apply(const struct settings *s)
 {
     struct rt *rt = &mag__rt;

@@ -114,6 +114,8 @@ struct rt {
     int stack_class;
     int64_t slice, exit_wait;
     int64_t started;
+    int64_t loaded;          /* when the library was, once per process */
+    a32 warned_duration;
     bool by_start;           /* mag_start, not mag_run */
     struct arena *arena;
     int64_t schedtrace;      /* ns between two lines, 0: none */

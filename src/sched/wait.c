@@ -24,8 +24,19 @@ static struct g *fire(struct timer *t, int64_t now)
     return waiter_decide(w, WAIT_LATE) == DECIDED_READY ? g : NULL;
 }
 
+/* A deadline before the program was loaded is a duration by mistake: it would pass for "long ago" without a word. */
+static void look_at_deadline(int64_t deadline)
+{
+    if (likely(deadline <= 0 || deadline >= mag__rt.loaded))
+        return;
+    uint32_t no = 0;
+    if (at_32_cas_rlx(&mag__rt.warned_duration, &no, 1))
+        mag__panic_say("a deadline of %lld ns looks like a duration: use mag_in()", (long long)deadline);
+}
+
 bool mag__wait_arm(struct m *m, struct waiter *w, int64_t deadline)
 {
+    look_at_deadline(deadline);
     w->timer.fire = fire;
     w->timer.at = TIMER_OUT;
     return mag__timer_add(&m->p->timers, &w->timer, deadline, 0);
@@ -46,6 +57,7 @@ void mag__wait_look_cancelled(struct waiter *w)
 
 void mag__wait_thread(struct waiter *w, int64_t deadline)
 {
+    look_at_deadline(deadline);
     mag__lock_take(&threads.lock);
     w->thread_next = threads.first;
     w->thread_link = &threads.first;
