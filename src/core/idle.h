@@ -25,6 +25,7 @@ bool mag__idle_wake_wanted(struct idle *s);
 
 /* Searcher: may this M search? At most one does at a time. */
 bool mag__idle_search_begin(struct idle *s);
+/* Afterwards the caller looks for work once more, and wakes somebody if there is some: others relied on its search. */
 void mag__idle_search_end(struct idle *s);
 
 /* The owner of P i gives it up, having found no work, and looks at every source of work once more afterwards. */

@@ -12,8 +12,8 @@
  *                  anew while the thief that passed it is still reading it, and one G would run twice.
  *             RQ3  next xchg release (next_swap) -> next cas acquire (next_steal): without this a thief could run a G whose
  *                  fn and arg it sees unwritten.
- *             RQ4  tail, next, tail in this order (is_empty): acquire loads, paired with the release of tail (RQ1) and of
- *                  next; without this the second tail could be read before next, and a G kicked from next into the ring
+ *             RQ4  next acquire between two loads of tail (is_empty) <- release of next and of tail (swap, take, put);
+ *                  without this the second tail could be read before next, and a G kicked from next into the ring
  *                  between the two would be seen in neither.
  * Rejected    a growable Chase-Lev deque: the owner pops LIFO, which starves old Gs, and every take
  *             needs a fence.
@@ -39,14 +39,14 @@ void mag__runq_init(struct runq *q, uint32_t start)
     at_ptr_store_rlx(&q->next, NULL);
 }
 
-struct g_list mag__runq_spill_owner(struct runq *q, struct g *g)
+struct g_list mag__runq_half_owner(struct runq *q)
 {
     struct g_list list = {0};
     uint32_t h = at_32_load_rlx(&q->head);
     uint32_t n = (at_32_load_rlx(&q->tail) - h) / 2;
-    if (n != RUNQ_SIZE / 2)
-        return list;
     struct g *batch[RUNQ_SIZE / 2];
+    if (n == 0)
+        return list;
     for (uint32_t i = 0; i < n; i++)
         batch[i] = at_ptr_load_rlx(&q->slot[(h + i) & MASK]);
     hostile_point();
@@ -54,9 +54,23 @@ struct g_list mag__runq_spill_owner(struct runq *q, struct g *g)
         return list;
     for (uint32_t i = 0; i + 1 < n; i++)
         batch[i]->next = batch[i + 1];
-    batch[n - 1]->next = g;
+    batch[n - 1]->next = NULL;
+    return (struct g_list){.first = batch[0], .last = batch[n - 1], .n = n};
+}
+
+struct g_list mag__runq_spill_owner(struct runq *q, struct g *g)
+{
+    struct g_list list = {0};
+    if (at_32_load_rlx(&q->tail) - at_32_load_rlx(&q->head) != RUNQ_SIZE)
+        return list; /* thieves made room meanwhile */
+    list = mag__runq_half_owner(q);
+    if (list.n == 0)
+        return list;
+    list.last->next = g;
+    list.last = g;
+    list.n++;
     g->next = NULL;
-    return (struct g_list){.first = batch[0], .last = g, .n = n + 1};
+    return list;
 }
 
 struct g_list mag__runq_drain_owner(struct runq *q)
@@ -84,6 +98,7 @@ bool mag__runq_next_steal(struct runq *q, struct g *g)
 struct g *mag__runq_steal(struct runq *to, struct runq *from, uint32_t least, uint32_t *count)
 {
     uint32_t t = at_32_load_rlx(&to->tail);
+    to->head_seen = at_32_load_acq(&to->head); /* RQ2 */
     for (;;) {
         uint32_t h = at_32_load_acq(&from->head); /* RQ2 */
         uint32_t have = at_32_load_acq(&from->tail) - h; /* RQ1 */
@@ -121,7 +136,7 @@ bool mag__runq_is_empty(const struct runq *q)
 {
     for (;;) {
         uint32_t h = at_32_load_acq(&q->head); /* RQ2 */
-        uint32_t t = at_32_load_acq(&q->tail); /* RQ4 */
+        uint32_t t = at_32_load_rlx(&q->tail);
         void *next = at_ptr_load_acq(&q->next); /* RQ3 RQ4 */
         if (t == at_32_load_rlx(&q->tail))
             return h == t && next == NULL;

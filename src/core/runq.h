@@ -58,7 +58,7 @@ static inline struct g *mag__runq_get_owner(struct runq *q)
         struct g *g = at_ptr_load_rlx(&q->slot[h & RUNQ_MASK]);
         hostile_point();
         if (at_32_load_rlx(&q->alone) != 0) {
-            at_32_store_rlx(&q->head, h + 1);
+            at_32_store_rel(&q->head, h + 1); /* RQ2 */
             return g;
         }
         if (likely(at_32_cas_rel(&q->head, &h, h + 1))) /* RQ2 */
@@ -69,6 +69,8 @@ static inline struct g *mag__runq_get_owner(struct runq *q)
 
 /* Owner, ring full: the older half and then g, to be moved elsewhere. Empty when thieves made room meanwhile. */
 struct g_list mag__runq_spill_owner(struct runq *q, struct g *g);
+/* Owner: the older half, or nothing when a thief came in between. */
+struct g_list mag__runq_half_owner(struct runq *q);
 /* Owner: the whole ring and runnext, oldest first. */
 struct g_list mag__runq_drain_owner(struct runq *q);
 
@@ -77,7 +79,7 @@ static inline struct g *mag__runq_next_swap_owner(struct runq *q, struct g *g)
 {
     if (at_32_load_rlx(&q->alone) != 0) {
         struct g *old = at_ptr_load_rlx(&q->next);
-        at_ptr_store_rel(&q->next, g); /* RQ3 RQ4 */
+        at_ptr_store_rlx(&q->next, g); /* nobody steals: the probe has tail */
         return old;
     }
     return at_ptr_xchg_rel(&q->next, g); /* RQ3 RQ4 */
@@ -89,10 +91,10 @@ static inline struct g *mag__runq_next_take_owner(struct runq *q)
     if (g == NULL)
         return NULL;
     if (at_32_load_rlx(&q->alone) != 0) {
-        at_ptr_store_rlx(&q->next, NULL);
+        at_ptr_store_rel(&q->next, NULL); /* RQ4 */
         return g;
     }
-    return at_ptr_xchg_rlx(&q->next, NULL);
+    return at_ptr_xchg_rel(&q->next, NULL); /* RQ4 */
 }
 /* Anyone: takes runnext if it is g. */
 bool mag__runq_next_steal(struct runq *q, struct g *g);

@@ -3,11 +3,13 @@
 #include "os/os.h"
 
 /* Critical sections are tens of nanoseconds: spin about as long as a few of them before paying for a sleep. */
-enum { SPINS = 100 };
+#ifndef LOCK_SPINS
+#define LOCK_SPINS 100
+#endif
 
 void mag__lock_wait(struct lock *l)
 {
-    for (int i = 0; i < SPINS; i++) {
+    for (int i = 0; i < LOCK_SPINS; i++) {
         cpu_relax();
         if (at_32_load_rlx(&l->word) == 0 && mag__lock_try(l))
             return;

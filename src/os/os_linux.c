@@ -82,7 +82,8 @@ void mag__os_nap(int64_t ns)
 
 /* ---- futex ---- */
 
-int mag__os_futex_wait(a32 *word, uint32_t expected, int64_t deadline)
+/* NOIPA: with LTO gcc sees nothing but a leaf system call here, and keeps other threads' variables in registers across it. */
+NOIPA int mag__os_futex_wait(a32 *word, uint32_t expected, int64_t deadline)
 {
     struct timespec t, *tp = NULL;
     if (deadline != OS_FOREVER) {

@@ -43,6 +43,7 @@ static void apply(const struct settings *s)
     rt->warned_threads = rt->warned_stacks = false;
     memset(&rt->nostack, 0, sizeof rt->nostack);
     at_32_store_rlx(&rt->nnostack, 0);
+    at_32_store_rlx(&rt->nostack_tries, 0);
 }
 
 /* Claims the runtime and brings it to where goroutines can be spawned. */
@@ -105,8 +106,8 @@ int mag_run_with(const mag_config *cfg, mag_fn fn, void *arg)
                       .flags = G_MAIN,
                       .created = __builtin_return_address(0)};
     r = mag__spawn(&s);
-    /* A first thread that cannot be had is an error now, not a hang. */
-    if (r == 0 && at_32_load_rlx(&mag__rt.nms) == 0)
+    /* A first thread that cannot be had is an error now, not a hang; unless sysmon has found one after all. */
+    if (r == 0 && at_32_load_rlx(&mag__rt.nms) == 0 && mag__globq_get(&mag__rt.globq, 1).n != 0)
         r = -EAGAIN;
     if (r == 0 && wait_done() == DONE_DEADLOCK) {
         mag__panic_say("deadlock: every goroutine waits for something that can never come");

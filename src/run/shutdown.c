@@ -77,6 +77,17 @@ static uint32_t count_stragglers_locked(void)
     return n;
 }
 
+static bool some_in_runtime(void)
+{
+    struct rt *rt = &mag__rt;
+    bool some = false;
+    mag__lock_take(&rt->m_lock);
+    for (struct m *m = at_ptr_load_rlx(&rt->ms); m != NULL; m = m->next_all)
+        some |= at_32_load_rlx(&m->live) != 0 && !m->gone && m_in_rt(m);
+    mag__lock_give(&rt->m_lock);
+    return some;
+}
+
 static bool wait_threads(int64_t deadline)
 {
     struct rt *rt = &mag__rt;
@@ -87,9 +98,12 @@ static bool wait_threads(int64_t deadline)
         mag__lock_give(&rt->m_lock);
         if (n == 0)
             return true;
-        if (mag__os_now() >= deadline)
+        if (mag__os_now() < deadline)
+            mag__os_futex_wait(&rt->ended, ended, deadline);
+        else if (some_in_runtime())
+            mag__os_nap(50000); /* on its way out: that takes as long as it takes */
+        else
             return false;
-        mag__os_futex_wait(&rt->ended, ended, deadline);
     }
 }
 

@@ -38,6 +38,8 @@ static void pass_on(int sig, siginfo_t *info, void *context)
         prev->sa_sigaction(sig, info, context);
     } else if (prev->sa_handler != SIG_DFL && prev->sa_handler != SIG_IGN) {
         prev->sa_handler(sig);
+    } else if (prev->sa_handler == SIG_IGN && info->si_code <= 0) {
+        return; /* sent by kill, and ignored by the program; a real fault cannot be */
     } else {
         struct sigaction dfl;
         memset(&dfl, 0, sizeof dfl);

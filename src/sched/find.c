@@ -21,11 +21,28 @@ enum {
 
 /* ---- local: the rest is in find.h ---- */
 
+/* With more runnable goroutines than the ring holds, those in it would go round and round past the rest. Now and then its
+ * older half changes places with as many from the global queue. */
+static void rotate(struct p *p)
+{
+    struct g_list out = mag__runq_half_owner(&p->runq);
+    struct g_list in = mag__globq_get(&mag__rt.globq, out.n);
+    mag__globq_put_list(&mag__rt.globq, out);
+    for (struct g *g = in.first, *next; g != NULL; g = next) {
+        next = g->next;
+        must(mag__runq_put_owner(&p->runq, g)); /* no more than just left it */
+    }
+}
+
 struct g *mag__find_one_global(struct p *p)
 {
     p->global_in = GLOBAL_EVERY;
     if (mag__globq_length(&mag__rt.globq) == 0)
         return NULL;
+    if (++p->rotate_in >= ROTATE_EVERY && mag__runq_length(&p->runq) > RUNQ_SIZE / 2) {
+        p->rotate_in = 0;
+        rotate(p);
+    }
     struct g_list one = mag__globq_get(&mag__rt.globq, 1);
     if (one.n != 0)
         COUNT_OWNER(&p->count, global_gets);

@@ -23,7 +23,7 @@ struct locals {
 static struct g *current(void)
 {
     struct m *m = mag__m_self();
-    struct g *g = m == NULL || m->in_rt ? NULL : m_curg(m);
+    struct g *g = m == NULL || m_in_rt(m) ? NULL : m_curg(m);
     return m != NULL && g == &m->g0 ? NULL : g;
 }
 

@@ -11,7 +11,7 @@
 void mag_lock_thread(void)
 {
     struct m *m = mag__m_self();
-    if (m == NULL || m->in_rt)
+    if (m == NULL || m_in_rt(m))
         mag__park_misused("mag_lock_thread");
     if (m->lock_depth++ != 0)
         return;
@@ -23,7 +23,7 @@ void mag_lock_thread(void)
 void mag_unlock_thread(void)
 {
     struct m *m = mag__m_self();
-    if (m == NULL || m->in_rt)
+    if (m == NULL || m_in_rt(m))
         mag__park_misused("mag_unlock_thread");
     if (m->lock_depth == 0)
         mag__panic_misuse("mag_unlock_thread without mag_lock_thread");

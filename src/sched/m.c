@@ -19,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PATIENCE = 100 }; /* tries for a stack, about 10 ms apart, before waiting for one counts as forever */
+
 #define IDLE_EXIT_NS ((int64_t)5 * 1000000000)
 
 struct rt mag__rt;
@@ -89,7 +91,7 @@ static void *m_main(void *arg)
 {
     struct m *m = arg;
     mag__m_set_self(m);
-    m->in_rt = 1;
+    at_32_store_rlx(&m->in_rt, 1);
     at_ptr_store_rlx(&m->curg, &m->g0);
     san_thread(&m->g0);
     if (m->p != NULL)
@@ -206,7 +208,8 @@ static uint64_t live_goroutines(void)
 bool mag__m_is_deadlock_locked(void)
 {
     struct rt *rt = &mag__rt;
-    return at_32_load_rlx(&rt->nidle_ms) + rt->nlocked_ms == at_32_load_rlx(&rt->nms) && !rt->by_start && mag__globq_length(&rt->globq) == 0 && mag__clock_next() == TIMER_NEVER && live_goroutines() != 0 &&
+    return at_32_load_rlx(&rt->nidle_ms) + rt->nlocked_ms == at_32_load_rlx(&rt->nms) && !rt->by_start && mag__globq_length(&rt->globq) == 0 && mag__clock_next() == TIMER_NEVER &&
+           (at_32_load_rlx(&rt->nnostack) == 0 || at_32_load_rlx(&rt->nostack_tries) > PATIENCE) && live_goroutines() != 0 &&
            mag__os_thread_count() == (int)at_32_load_rlx(&rt->nms) + 2;
 }
 

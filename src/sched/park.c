@@ -49,7 +49,7 @@ static COLD void no_stack(struct g *g)
                        mag__os_guard_costs_mapping() ? " (vm.max_map_count is the limit: see docs/stacks.md)" : "");
 }
 
-static COLD void retry_no_stack(void)
+COLD void mag__park_retry(void)
 {
     mag__lock_take(&mag__rt.nostack_lock);
     struct g_list *l = &mag__rt.nostack;
@@ -80,6 +80,8 @@ bool mag__park_bind(struct p *p, struct g *g)
             return false;
         }
     }
+    if (unlikely(at_32_load_rlx(&mag__rt.nostack_tries) != 0))
+        at_32_store_rlx(&mag__rt.nostack_tries, 0);
     lay_first_frame(g);
     return true;
 }
@@ -111,7 +113,24 @@ static void after_end(struct m *m, struct g *g)
     g->stack = NULL;
     discard(m, g);
     if (unlikely(at_32_load_rlx(&mag__rt.nnostack) != 0))
-        retry_no_stack();
+        mag__park_retry();
+}
+
+/* Main's frame outlives it: others may wait on what lies there until the runtime has stopped. So its stack is not used again,
+ * and what its end needs is done here, on g0's. */
+static void after_main(struct m *m, struct g *g)
+{
+    san_unbound(g);
+    m->ends = m_locked(m) != NULL;
+    if (m->p == NULL)
+        mag__p_take_idle(m);
+    if (!mag__m_is_dead(m))
+        mag__rt_done(DONE_MAIN);
+    g_set_state(g, G_FREE); /* but in no free list: it goes with the arena */
+    if (m->p != NULL)
+        COUNT_OWNER(&m->p->count, finished);
+    else
+        COUNT_ANY(&mag__rt.count, finished);
 }
 
 /* May the next goroutine run where the current one ends, without a switch? */
@@ -127,8 +146,8 @@ static ALWAYS_INLINE struct m *finish(struct m *m, bool adopt)
 {
     struct p *p = mag__token_enter(m);
     struct g *g = m_curg(m), *next;
-    if (unlikely(g->flags & G_MAIN) && !mag__m_is_dead(m))
-        mag__rt_done(DONE_MAIN);
+    if (unlikely(g->flags & G_MAIN))
+        switch_to(m, g, &m->g0, after_main, true);
     if (unlikely(p == NULL || m_locked(m) != NULL)) {
         m->ends = m_locked(m) != NULL;
         if (p == NULL)
@@ -179,7 +198,7 @@ static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m,
 void mag_exit(void)
 {
     struct m *m = mag__m_self();
-    if (m == NULL || m->in_rt)
+    if (m == NULL || m_in_rt(m))
         mag__park_misused("mag_exit");
     if (m_curg(m)->ext != NULL)
         mag__local_end(m_curg(m));
@@ -252,7 +271,7 @@ void mag_yield(void)
 void mag_checkpoint_slow(void)
 {
     struct m *m = mag__m_self();
-    if (m == NULL || m->in_rt)
+    if (m == NULL || m_in_rt(m))
         return; /* a load and a branch is all that others pay: no contract to break */
     m = mag__park_enter(m, "mag_checkpoint");
     mag__token_leave(mag__park_yield(m));

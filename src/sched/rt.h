@@ -24,6 +24,7 @@
 enum {
     NEXT_STREAK = 3,  /* runnexts in a row before the ring gets a turn: else a ping-pong pair starves the rest */
     TIMERS_EVERY = 16, /* slices between two looks at the timers */
+    ROTATE_EVERY = 4,  /* turns of the global queue between two rotations: about one round of the ring */
     GLOBAL_EVERY = 61, /* slices between two looks at the global queue while there is local work */
     ID_BATCH = 1024,
 };
@@ -41,6 +42,7 @@ struct p {
     ON_LINE a32 tick;         /* time slices begun; sysmon reads it */
     uint32_t next_streak;     /* runnexts run in a row */
     uint32_t global_in;       /* slices until the global queue gets a turn */
+    uint32_t rotate_in;       /* turns of the global queue since the ring was rotated */
     uint64_t id, id_end;      /* goroutine ids not yet given out */
     struct rng rng;
     struct g_cache gs;
@@ -64,7 +66,7 @@ struct m {
     ON_LINE aptr tok;         /* the P while user code runs: anyone may take it (token.h) */
     struct p *p;              /* owner: the P while the M is in the runtime, NULL: none */
     aptr curg;                /* the G that runs here; its owner writes, dumps read */
-    uint32_t in_rt;           /* owner and its signal handlers: in the runtime */
+    a32 in_rt;                /* in the runtime; the owner writes, its signal handlers and shutdown read */
     bool searching;           /* owner: counted in idle.searching */
     bool loose;               /* owner: counted in rt.loose */
     struct g g0;
@@ -152,6 +154,7 @@ struct rt {
     ON_LINE struct lock nostack_lock;
     struct g_list nostack;   /* accepted, but no stack could be had; nostack_lock */
     a32 nnostack;
+    a32 nostack_tries;       /* by sysmon, since a stack was last had */
     bool warned_stacks;
 
     ON_LINE a32 done;        /* futex: the caller of mag_run sleeps here; enum in run/init.c */
@@ -170,6 +173,7 @@ static inline uint32_t rt_made(void) { return at_32_load_acq(&mag__rt.made); /* 
 struct m *mag__m_self(void);
 void mag__m_set_self(struct m *m);
 
+static inline bool m_in_rt(const struct m *m) { return at_32_load_rlx(&m->in_rt) != 0; }
 static inline struct g *m_locked(const struct m *m) { return at_ptr_load_rlx(&m->locked); }
 static inline struct g *m_curg(const struct m *m) { return at_ptr_load_rlx(&m->curg); }
 

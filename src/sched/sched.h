@@ -107,6 +107,8 @@ bool mag__find_any_work(void);
 /* ---- park.c: leaving and coming back ---- */
 
 /* park.h has the waiting itself, inline. */
+/* A goroutine that waits for a stack tries again. */
+void mag__park_retry(void);
 /* Lets the others run; the M it is on afterwards, in the runtime. */
 struct m *mag__park_yield(struct m *m);
 /* g0's loop. */
@@ -120,7 +122,7 @@ NORETURN void mag__park_misused(const char *function);
 /* Entering a call that may switch: m with a P. Aborts by name outside a goroutine. */
 static ALWAYS_INLINE struct m *mag__park_enter(struct m *m, const char *function)
 {
-    if (unlikely(m == NULL || m->in_rt))
+    if (unlikely(m == NULL || m_in_rt(m)))
         mag__park_misused(function);
     if (unlikely(mag__token_enter(m) == NULL))
         m = mag__park_regain(m);

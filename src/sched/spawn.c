@@ -58,10 +58,17 @@ static inline int fill(struct g *g, const struct spawn *s, struct p *p)
     g->ext = s->ext;
     if (unlikely(s->ext != NULL))
         at_ptr_store_rlx(&s->ext->g, g);
-    if (s->copy_size != 0) {
-        if (unlikely(s->copy_size > G_ARGS))
-            return fill_large_copy(g, s, p);
+    if (unlikely(s->copy_size > G_ARGS)) {
+        int r = fill_large_copy(g, s, p);
+        if (r != 0)
+            return r;
+    } else if (s->copy_size != 0) {
         g->arg = memcpy(g->args, s->copy, s->copy_size);
+    }
+    if (unlikely((s->flags & G_MAIN) != 0)) { /* without a stack for main there is no run: better to say so now */
+        g->stack = mag__stack_get(&mag__rt.arena->stacks, s->stack_class, NULL, mag__rt.stack_class);
+        if (g->stack == NULL)
+            return -ENOMEM;
     }
     if (unlikely(s->name != NULL))
         mag__g_set_name(g, s->name);
@@ -117,7 +124,7 @@ static inline int spawn(const struct spawn *s)
 {
     struct m *m = mag__m_self();
     if (likely(m != NULL)) {
-        if (unlikely(m->in_rt))
+        if (unlikely(m_in_rt(m)))
             return -EPERM; /* a signal handler that interrupted the runtime */
         int r;
         if (likely(mag__token_enter(m) != NULL) || mag__p_take_idle(m))

@@ -154,6 +154,10 @@ static void look_at_timers(struct watch *w, int64_t now)
 
 static void keep_house(struct watch *w, int64_t now)
 {
+    if (unlikely(at_32_load_rlx(&mag__rt.nnostack) != 0)) { /* memory may have come free elsewhere */
+        at_32_add_rlx(&mag__rt.nostack_tries, 1);
+        mag__park_retry();
+    }
     if (now >= w->trim_at) {
         size_t n = mag__stack_trim(&mag__rt.arena->stacks) + mag__g_heap_trim(&mag__rt.arena->gs);
         mag__m_reap();
@@ -180,7 +184,9 @@ static void keep_house(struct watch *w, int64_t now)
 /* Every P idle for a second: nothing to look after until an M is given a P. */
 static bool may_sleep_deep(struct watch *w, int64_t now)
 {
-    if (mag__idle_count(&mag__rt.idle) != rt_procs() || mag__find_any_work()) {
+    if (mag__idle_count(&mag__rt.idle) != rt_procs() || mag__find_any_work() ||
+        at_32_load_rlx(&mag__rt.nnostack) != 0) {
+        mag__m_check_deadlock();
         w->idle_since = 0;
         return false;
     }

@@ -27,7 +27,7 @@
 static inline struct p *mag__token_enter(struct m *m)
 {
     hostile_point();
-    m->in_rt = 1;
+    at_32_store_rlx(&m->in_rt, 1);
     compiler_barrier();
     struct p *p = at_ptr_xchg_acq(&m->tok, NULL); /* TOK1 */
     if (unlikely(p == NULL)) {
@@ -42,7 +42,7 @@ static inline void mag__token_leave(struct m *m)
     at_ptr_store_rel(&m->tok, m->p); /* TOK1 */
     hostile_point();
     compiler_barrier();
-    m->in_rt = 0;
+    at_32_store_rlx(&m->in_rt, 0);
 }
 
 /* True: the P is the caller's now, and m runs loose until it comes back for another. */
@@ -60,7 +60,8 @@ static inline void mag__token_settle(struct m *m)
 {
     if (unlikely(m->loose)) {
         m->loose = false;
-        at_32_add_rlx(&mag__rt.loose, (uint32_t)-1);
+        if (m->epoch == at_32_load_rlx(&mag__rt.epoch)) /* a straggler's was another runtime's count */
+            at_32_add_rlx(&mag__rt.loose, (uint32_t)-1);
     }
 }
 

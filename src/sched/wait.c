@@ -98,7 +98,7 @@ void mag__wait_ready_all(struct m *m, struct waiter *first)
     if (first == NULL)
         return;
     if (m != NULL) {
-        if (unlikely(m->in_rt))
+        if (unlikely(m_in_rt(m)))
             mag__panic_misuse("a synchronisation call in a signal handler that interrupted the runtime");
         mag__token_enter(m);
     }

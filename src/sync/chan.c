@@ -228,7 +228,7 @@ static ALWAYS_INLINE int operate(mag_chan *c, void *elem, bool send, int64_t dea
     if (unlikely(m == NULL))
         return wait_thread(&op, deadline);
     enum g_reason why = send ? WAIT_SEND : WAIT_RECEIVE;
-    if (unlikely(m->in_rt))
+    if (unlikely(m_in_rt(m)))
         mag__park_misused(send ? "mag_chan_send" : "mag_chan_recv");
     if (unlikely(mag__token_enter(m) == NULL)) { /* it may have to leave the thread: not with the lock */
         mag__spin_give(&c->lock);

@@ -337,7 +337,7 @@ void mag_group_set_deadline(mag_group *group, mag_time when)
 static struct g_ext *member(const char *function, bool must_be)
 {
     struct m *m = mag__m_self();
-    struct g *g = m == NULL || m->in_rt ? NULL : m_curg(m);
+    struct g *g = m == NULL || m_in_rt(m) ? NULL : m_curg(m);
     if (g == NULL && must_be)
         mag__park_misused(function);
     return g == NULL || g->ext == NULL || g->ext->group == NULL ? NULL : g->ext;

@@ -27,8 +27,9 @@ _Static_assert(sizeof(mag_mutex) == sizeof(a64), "the public struct is the atomi
 
 struct contender {
     struct waiter w; /* first: what a goroutine's after_arg points to */
-    struct contender *next, *last;
+    struct contender *next, *prev, *last;
     a64 *word;
+    bool in;         /* it is in the queue; LOCKED */
     uint32_t late;   /* times it was woken in vain */
     bool got;        /* owner, or under LOCKED: the mutex is its */
 };
@@ -68,8 +69,9 @@ static bool publish(struct contender *c)
             cpu_relax();
             continue;
         }
-        c->next = NULL;
+        c->next = c->prev = NULL;
         c->last = c;
+        c->in = true;
         hostile_point();
         if ((seen & QUEUE) == 0) {
             if (at_64_cas_rel(c->word, &seen, of_queue(c) | HELD)) /* MX1 */
@@ -82,8 +84,10 @@ static bool publish(struct contender *c)
         if (c->late != 0) {
             c->next = first;
             c->last = first->last;
+            first->prev = c;
             first = c;
         } else {
+            c->prev = first->last;
             first->last->next = c;
             first->last = c;
         }
@@ -111,20 +115,21 @@ static void leave(struct waiter *w)
             return;
         if (!lock_queue(c->word, &seen))
             continue;
-        struct contender *first = first_of(seen), *before = NULL, *x = first;
-        while (x != NULL && x != c) {
-            before = x;
-            x = x->next;
-        }
-        if (x != NULL && before != NULL) {
-            before->next = c->next;
-            if (first->last == c)
-                first->last = before;
-        } else if (x != NULL) {
+        struct contender *first = first_of(seen);
+        if (c->in && c->prev != NULL) {
+            c->prev->next = c->next;
+            if (c->next != NULL)
+                c->next->prev = c->prev;
+            else
+                first->last = c->prev;
+        } else if (c->in) {
             first = c->next;
-            if (first != NULL)
+            if (first != NULL) {
                 first->last = c->last;
+                first->prev = NULL;
+            }
         }
+        c->in = false;
         at_64_store_rel(c->word, of_queue(first) | (seen & HELD)); /* MX1 */
         return;
     }
@@ -177,8 +182,11 @@ struct waiter *mag__mutex_release(mag_mutex *mutex)
             continue;
         }
         struct contender *c = first_of(seen), *rest = c->next;
-        if (rest != NULL)
+        if (rest != NULL) {
             rest->last = c->last;
+            rest->prev = NULL;
+        }
+        c->in = false;
         c->got = c->late >= PATIENCE;
         uint64_t held = c->got ? HELD : 0;
         struct waiter *w = &c->w;

@@ -210,7 +210,7 @@ int mag_select(mag_case *cases, size_t n, mag_time deadline)
         if (cases[i].kind != MAG_CASE_SEND && cases[i].kind != MAG_CASE_RECV)
             return -EINVAL;
     struct m *m = mag__m_self();
-    if (m != NULL && m->in_rt)
+    if (m != NULL && m_in_rt(m))
         return -EPERM;
     return select_cases(cases, n, deadline);
 }

@@ -61,8 +61,11 @@ bool mag__waitq_take(struct queued **first, struct waiter ***woken_end)
 {
     struct queued *q = *first;
     *first = q->next;
-    if (q->next != NULL)
+    if (q->next != NULL) {
         q->next->last = q->last;
+        q->next->prev = NULL;
+    }
+    q->in = false;
     enum decided d = waiter_decide(&q->waiter, WAIT_WOKEN);
     if (d == DECIDED_READY) {
         q->waiter.next = NULL;
@@ -84,6 +87,8 @@ static bool publish(struct queued *q)
             if (first == NULL)
                 continue;
             q->next = NULL;
+            q->prev = first->last;
+            q->in = true;
             first->last->next = q;
             first->last = q;
             mag__waitq_unlock(q->word, first, first->value);
@@ -96,8 +101,9 @@ static bool publish(struct queued *q)
             continue;
         }
         q->value = value;
-        q->next = NULL;
+        q->next = q->prev = NULL;
         q->last = q;
+        q->in = true;
         hostile_point();
         if (at_64_cas_rel(q->word, &state, of_queue(q))) /* WQ1 */
             return true;
@@ -113,23 +119,24 @@ static void after_publish(struct m *m, struct g *prev)
 /* Takes one out of the queue it may still be in. */
 static void leave(struct waiter *w)
 {
-    struct queued *q = container_of(w, struct queued, waiter), *first = mag__waitq_lock(q->word), *before = NULL, *x = first;
+    struct queued *q = container_of(w, struct queued, waiter), *first = mag__waitq_lock(q->word);
     if (first == NULL)
         return;
-    while (x != NULL && x != q) {
-        before = x;
-        x = x->next;
-    }
     uint32_t value = first->value;
-    if (x != NULL && before != NULL) {
-        before->next = q->next;
-        if (first->last == q)
-            first->last = before;
-    } else if (x != NULL) {
+    if (q->in && q->prev != NULL) {
+        q->prev->next = q->next;
+        if (q->next != NULL)
+            q->next->prev = q->prev;
+        else
+            first->last = q->prev;
+    } else if (q->in) {
         first = q->next;
-        if (first != NULL)
+        if (first != NULL) {
             first->last = q->last;
+            first->prev = NULL;
+        }
     }
+    q->in = false;
     mag__waitq_unlock(q->word, first, value);
 }
 

@@ -8,8 +8,9 @@
 /* On the stack of who waits. */
 struct queued {
     struct waiter waiter;
-    struct queued *next;  /* in order of arrival */
+    struct queued *next, *prev; /* in order of arrival */
     struct queued *last;  /* in the first of a queue: its last */
+    bool in;              /* it is in the queue; lock */
     uint32_t value;       /* in the first of a queue: the object's value */
     uint32_t kind;        /* what it wants, for objects that offer several things */
     a64 *word;

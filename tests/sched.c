@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: MIT */
+/* sched.c: who runs where and when: all Ps are used, nobody starves, the counters tell what happened. */
+#include "test.h"
+
+#include <limits.h>
+#include <magpie.h>
+#include <pthread.h>
+#include <sched.h>
+
+static void set(int *flag) { __atomic_store_n(flag, 1, __ATOMIC_RELEASE); }
+static int get(const int *flag) { return __atomic_load_n(flag, __ATOMIC_ACQUIRE); }
+static void add(long *n) { __atomic_add_fetch(n, 1, __ATOMIC_RELAXED); }
+static long read_count(const long *n) { return __atomic_load_n(n, __ATOMIC_RELAXED); }
+static void done(void *wg) { mag_wg_done(wg); }
+static void wait_for(mag_wg *wg) { T_EQ(mag_wg_wait(wg, MAG_FOREVER), 0); }
+
+static void on(int procs, mag_fn fn) { T_EQ(mag_run_with(&(mag_config){.procs = procs}, fn, NULL), 0); }
+
+static void spin_ns(int64_t ns)
+{
+    for (int64_t until = t_now() + ns; t_now() < until;)
+        ;
+}
+
+static int cpus(void)
+{
+    cpu_set_t set;
+    T_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+    return CPU_COUNT(&set);
+}
+
+static mag_stats stats(void)
+{
+    mag_stats total;
+    T_GT(mag_stats_read(&total, NULL, 0), 0);
+    return total;
+}
+
+/* ---- at the same time ---- */
+
+enum { TOGETHER = 4 };
+
+static struct {
+    mag_wg wg;
+    int n;
+    long rounds;
+    long at[TOGETHER];
+} step;
+
+/* Goes on only when all others are there: without a yield, each must have a thread of its own. */
+static void marches(void *arg)
+{
+    long *mine = arg;
+    for (long r = 1; r <= step.rounds; r++) {
+        __atomic_store_n(mine, r, __ATOMIC_RELEASE);
+        for (int i = 0; i < step.n; i++)
+            while (__atomic_load_n(&step.at[i], __ATOMIC_ACQUIRE) < r)
+                ;
+    }
+    mag_wg_done(&step.wg);
+}
+
+static void march(int n, long rounds)
+{
+    memset(&step, 0, sizeof step);
+    step.n = n;
+    step.rounds = rounds;
+    mag_wg_add(&step.wg, n);
+    for (int i = 0; i < n; i++)
+        T_EQ(mag_go(marches, &step.at[i]), 0);
+    wait_for(&step.wg);
+}
+
+static void burst(int n)
+{
+    mag_wg wg = {0};
+    mag_wg_add(&wg, n);
+    for (int i = 0; i < n; i++)
+        T_EQ(mag_go(done, &wg), 0);
+    wait_for(&wg);
+}
+
+static void marches_and_bursts(void *arg)
+{
+    (void)arg;
+    int procs = mag_procs();
+    long rounds = procs <= cpus() ? 50 : 3; /* each round costs time slices of the kernel when they share a CPU */
+    for (int i = 0; i < 10; i++) {
+        march(procs, rounds);
+        burst(2000);
+        t_sleep_ms(5); /* the other threads have nothing to do and park */
+        march(procs, rounds);
+    }
+}
+
+/* slice < 0: nothing but idle Ps that take work can bring them together. */
+static void all_ps_run_at_the_same_time(void)
+{
+    for (int procs = 2; procs <= TOGETHER && procs <= cpus() + 1; procs++)
+        T_EQ(mag_run_with(&(mag_config){.procs = procs, .slice = -1}, marches_and_bursts, NULL), 0);
+}
+
+/* ---- soon ---- */
+
+enum { SAMPLES = 201 };
+
+static struct {
+    int64_t spawned, latency[SAMPLES];
+    int started;
+} soon;
+
+static void notes_when(void *arg)
+{
+    *(int64_t *)arg = t_now() - soon.spawned;
+    set(&soon.started);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void computes_and_spawns(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < SAMPLES; i++) {
+        spin_ns(MAG_MS); /* the other P gives up its search */
+        soon.started = 0;
+        soon.spawned = t_now();
+        T_EQ(mag_go(notes_when, &soon.latency[i]), 0);
+        while (!get(&soon.started))
+            ;
+    }
+}
+
+static void an_idle_p_takes_new_work_soon(void)
+{
+    if (cpus() < 2)
+        T_SKIP("one CPU");
+    T_EQ(mag_run_with(&(mag_config){.procs = 2, .slice = -1}, computes_and_spawns, NULL), 0);
+    qsort(soon.latency, SAMPLES, sizeof *soon.latency, by_value);
+    printf("p50 %lld us, p99 %lld us  ", (long long)soon.latency[SAMPLES / 2] / 1000,
+           (long long)soon.latency[SAMPLES * 99 / 100] / 1000);
+    T_LT(soon.latency[SAMPLES / 2], MAG_MS * t_state.slow);
+}
+
+/* ---- fair, on one P ---- */
+
+static struct {
+    mag_wg ping, pong, wg;
+    int stop, last;
+    long turns[3];
+} game;
+
+static void pings(void *arg)
+{
+    (void)arg;
+    while (!get(&game.stop)) {
+        add(&game.turns[0]);
+        mag_wg_add(&game.ping, 1);
+        mag_wg_done(&game.pong);
+        wait_for(&game.ping);
+    }
+    set(&game.last); /* the other one stops when it is told to, not by itself */
+    mag_wg_done(&game.pong);
+    mag_wg_done(&game.wg);
+}
+
+static void pongs(void *arg)
+{
+    (void)arg;
+    for (;;) {
+        wait_for(&game.pong);
+        if (get(&game.last))
+            break;
+        add(&game.turns[1]);
+        mag_wg_add(&game.pong, 1);
+        mag_wg_done(&game.ping);
+    }
+    mag_wg_done(&game.wg);
+}
+
+static void looks_on(void *arg)
+{
+    (void)arg;
+    while (!get(&game.stop)) {
+        add(&game.turns[2]);
+        if (read_count(&game.turns[0]) + read_count(&game.turns[2]) > t_scale(200000))
+            set(&game.stop);
+        mag_yield();
+    }
+    mag_wg_done(&game.wg);
+}
+
+static void plays(void *arg)
+{
+    (void)arg;
+    memset(&game, 0, sizeof game);
+    mag_wg_add(&game.pong, 1);
+    mag_wg_add(&game.wg, 3);
+    T_EQ(mag_go(pings, NULL), 0);
+    T_EQ(mag_go(pongs, NULL), 0);
+    T_EQ(mag_go(looks_on, NULL), 0);
+    wait_for(&game.wg);
+}
+
+static void a_pair_and_a_third_share_a_p(void)
+{
+    on(1, plays);
+    long total = game.turns[0] + game.turns[1] + game.turns[2];
+    for (int i = 0; i < 3; i++)
+        T_GE(game.turns[i], total / 3 / 20);
+}
+
+static void sets(void *arg) { set(arg); }
+
+static void yields_once(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 100; i++) {
+        int ran = 0;
+        T_EQ(mag_go(sets, &ran), 0);
+        T_EQ(ran, 0); /* mag_go never switches */
+        mag_yield();
+        T_EQ(ran, 1);
+    }
+    mag_yield(); /* alone: returns */
+}
+
+static void a_yield_lets_the_other_run(void) { on(1, yields_once); }
+
+enum { YIELDERS = 1000, ROUNDS = 200 };
+
+static struct {
+    mag_wg wg;
+    long turns[YIELDERS], total;
+    int stop;
+} fair;
+
+static void takes_turns(void *arg)
+{
+    long *mine = arg;
+    while (!get(&fair.stop)) {
+        add(mine);
+        if (++fair.total == (long)YIELDERS * ROUNDS)
+            set(&fair.stop);
+        mag_yield();
+    }
+    mag_wg_done(&fair.wg);
+}
+
+static void a_thousand_yield(void *arg)
+{
+    (void)arg;
+    memset(&fair, 0, sizeof fair);
+    mag_wg_add(&fair.wg, YIELDERS);
+    for (int i = 0; i < YIELDERS; i++)
+        T_EQ(mag_go(takes_turns, &fair.turns[i]), 0);
+    wait_for(&fair.wg);
+}
+
+static void yielders_get_equal_turns(void)
+{
+    T_EQ(mag_run_with(&(mag_config){.procs = 1, .slice = -1}, a_thousand_yield, NULL), 0);
+    long least = LONG_MAX, most = 0;
+    for (int i = 0; i < YIELDERS; i++) {
+        least = fair.turns[i] < least ? fair.turns[i] : least;
+        most = fair.turns[i] > most ? fair.turns[i] : most;
+    }
+    printf("%ld to %ld of %d  ", least, most, ROUNDS);
+    fflush(stdout);
+    T_GE(least, ROUNDS / 2);
+    T_LE(most, ROUNDS * 2);
+}
+
+/* ---- the global queue ---- */
+
+static struct {
+    mag_wg wg;
+    int stop;
+    long turns, since, waited[SAMPLES];
+    int started;
+} crowd;
+
+static void keeps_busy(void *arg)
+{
+    (void)arg;
+    while (!get(&crowd.stop)) {
+        add(&crowd.turns);
+        mag_yield();
+    }
+    mag_wg_done(&crowd.wg);
+}
+
+static void notes_turns(void *arg)
+{
+    *(long *)arg = read_count(&crowd.turns) - read_count(&crowd.since);
+    set(&crowd.started);
+}
+
+static void *comes_from_outside(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < SAMPLES; i++) {
+        __atomic_store_n(&crowd.started, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&crowd.since, read_count(&crowd.turns), __ATOMIC_RELAXED);
+        T_EQ(mag_go(notes_turns, &crowd.waited[i]), 0);
+        while (!get(&crowd.started))
+            sched_yield();
+    }
+    set(&crowd.stop);
+    return NULL;
+}
+
+static void busy_with_ten(void *arg)
+{
+    (void)arg;
+    pthread_t t;
+    memset(&crowd, 0, sizeof crowd);
+    mag_wg_add(&crowd.wg, 10);
+    for (int i = 0; i < 10; i++)
+        T_EQ(mag_go(keeps_busy, NULL), 0);
+    T_EQ(pthread_create(&t, NULL, comes_from_outside, NULL), 0);
+    wait_for(&crowd.wg);
+    T_EQ(pthread_join(t, NULL), 0);
+}
+
+/* Every 61st slice looks there. The thread that spawns may be interrupted between its two steps, so the median counts. */
+static void a_busy_local_queue_does_not_starve_the_global_one(void)
+{
+    T_EQ(mag_run_with(&(mag_config){.procs = 1, .slice = -1}, busy_with_ten, NULL), 0);
+    int64_t waited[SAMPLES];
+    for (int i = 0; i < SAMPLES; i++)
+        waited[i] = crowd.waited[i];
+    qsort(waited, SAMPLES, sizeof *waited, by_value);
+    printf("p50 %lld turns  ", (long long)waited[SAMPLES / 2]);
+    T_LT(waited[SAMPLES / 2], 1000);
+}
+
+/* ---- too many for a ring, too many for a P ---- */
+
+static long ran;
+
+static void runs(void *arg)
+{
+    add(&ran);
+    mag_wg_done(arg);
+}
+
+static void overflows(void *arg)
+{
+    (void)arg;
+    mag_wg wg = {0};
+    int n = (int)(T_TSAN ? 5000 : t_scale(100000));
+    ran = 0;
+    mag_wg_add(&wg, n);
+    for (int i = 0; i < n; i++)
+        T_EQ(mag_go(runs, &wg), 0);
+    wait_for(&wg);
+    T_EQ(ran, n);
+    T_GT(stats().spills, 0);
+    T_GT(stats().global_gets, 0);
+}
+
+static void a_full_ring_spills_and_all_run(void)
+{
+    on(1, overflows);
+    on(2, overflows);
+}
+
+static void computes(void *arg)
+{
+    spin_ns(20 * MAG_US);
+    mag_wg_done(arg);
+}
+
+static void shares(void *arg)
+{
+    (void)arg;
+    mag_wg wg = {0}; /* what does not fit the ring would not be stolen but taken from the global queue */
+#ifdef MAG_HOSTILE
+    enum { N = 4 };
+#else
+    enum { N = 200 };
+#endif
+    for (int i = 0; i < 1000; i++) {
+        mag_wg_add(&wg, 1);
+        T_EQ(mag_go(computes, &wg), 0);
+        if (i % N == N - 1)
+            wait_for(&wg);
+    }
+    mag_stats total, per[2];
+    T_EQ(mag_stats_read(&total, per, 2), 2);
+    T_GT(total.steals, 0);
+    T_GE(total.stolen, total.steals);
+    T_GT(per[0].finished, 0); /* both did some of it */
+    T_GT(per[1].finished, 0);
+}
+
+static void idle_ps_steal(void) { on(2, shares); }
+
+static struct {
+    mag_wg wg;
+    long early;
+    int over;
+} least;
+
+static void notes_if_early(void *arg)
+{
+    (void)arg;
+    if (!get(&least.over))
+        add(&least.early);
+    mag_wg_done(&least.wg);
+}
+
+static void hoards(void *arg)
+{
+    int n = *(int *)arg;
+    memset(&least, 0, sizeof least);
+    mag_wg_add(&least.wg, n);
+    for (int i = 0; i < n; i++)
+        T_EQ(mag_go(notes_if_early, NULL), 0);
+    spin_ns(50 * MAG_MS);
+    set(&least.over);
+    wait_for(&least.wg);
+}
+
+static void small_queues_are_left_alone(void)
+{
+#ifdef MAG_HOSTILE
+    int min = 4, few = 3, many = 4; /* 4 is all that fits a ring */
+#else
+    int min = 64, few = 50, many = 200;
+#endif
+    mag_config cfg = {.procs = 2, .steal_min = min, .slice = -1};
+    long early = few;
+    for (int i = 0; i < 10 && early > 1; i++) {
+        T_EQ(mag_run_with(&cfg, hoards, &few), 0);
+        early = least.early < early ? least.early : early;
+    }
+    /* The newest is not in the ring, and one that waits there beside an idle P is taken over: more than one when the
+     * spawning thread was interrupted, but not every time. */
+    T_LE(early, 1);
+    cfg.steal_min = 0;
+    T_EQ(mag_run_with(&cfg, hoards, &few), 0);
+    T_EQ(least.early, few);
+    cfg.steal_min = min;
+    many++; /* the newest is not in the ring */
+    T_EQ(mag_run_with(&cfg, hoards, &many), 0);
+    T_GT(least.early, 1);
+}
+
+/* ---- the counters ---- */
+
+static void parks(void *arg) { mag_wg_wait(arg, MAG_FOREVER); }
+
+static void counts(void *arg)
+{
+    (void)arg;
+    mag_wg gate = {0};
+    mag_stats s = stats();
+    T_EQ(s.spawned, 1);
+    T_EQ(s.finished, 0);
+    T_EQ(s.goroutines, 1);
+    burst(1000);
+    T_EVENTUALLY(stats().finished == 1000, 10000); /* done comes a moment before the end */
+    s = stats();
+    T_EQ(s.spawned, 1001);
+    T_EQ(s.goroutines, 1);
+    T_GE(s.switches, 1);
+    mag_wg_add(&gate, 1);
+    for (int i = 0; i < 100; i++)
+        T_EQ(mag_go(parks, &gate), 0);
+    while (stats().parks < s.parks + 100)
+        mag_yield();
+    s = stats();
+    T_EQ(s.goroutines, 101);
+    T_EQ(s.runnable, 0);
+    T_EQ(s.queue, 0);
+    T_GE(s.threads, 1);
+    T_LE(s.idle_threads, s.threads);
+    mag_wg_done(&gate);
+    while (stats().goroutines != 1)
+        mag_yield();
+    s = stats();
+    T_EQ(s.spawned, 1101);
+    T_EQ(s.finished, 1100);
+    T_EQ(s.spawned - s.finished, 1);
+    T_EQ(s.retakes_blocked + s.retakes_computing, 0);
+}
+
+static void counters_tell_what_happened(void)
+{
+    for (int procs = 1; procs <= 3; procs++)
+        T_EQ(mag_run_with(&(mag_config){.procs = procs, .slice = -1}, counts, NULL), 0);
+}
+
+int main(int argc, char **argv)
+{
+    t_init(argc, argv);
+    T_RUN(all_ps_run_at_the_same_time);
+    T_RUN(an_idle_p_takes_new_work_soon);
+    T_RUN(a_pair_and_a_third_share_a_p);
+    T_RUN(a_yield_lets_the_other_run);
+    T_RUN(a_busy_local_queue_does_not_starve_the_global_one);
+    T_RUN(a_full_ring_spills_and_all_run);
+    T_RUN(idle_ps_steal);
+    T_RUN(small_queues_are_left_alone);
+    T_RUN(counters_tell_what_happened);
+    T_RUN(yielders_get_equal_turns);
+    return t_done();
+}
