@@ -15,9 +15,9 @@
 #define MAGPIE_H
 
 #include <errno.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/select.h> /* sigset_t, whatever standard the program asks for */
 
 #ifdef __cplusplus
 extern "C" {

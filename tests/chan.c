@@ -93,6 +93,11 @@ static void fills_and_drains(size_t cap)
 static void all_capacities(void *arg)
 {
     (void)arg;
+    long v = 0;
+    mag_chan *c = mag_chan_new(sizeof v, 0);
+    T_EQ(mag_chan_recv(c, &v, mag_in(20 * MAG_US)), -ETIMEDOUT);
+    T_EQ(mag_chan_send(c, &v, mag_in(20 * MAG_US)), -ETIMEDOUT);
+    mag_chan_unref(c); /* who gave up is in no queue any more: this does not abort */
     for (size_t cap = 0; cap < 200; cap++)
         fills_and_drains(cap);
 }
@@ -624,6 +629,71 @@ static void meets(void *arg)
 
 static void a_value_meets_a_deadline(void) { on_some(meets); }
 
+/* A value goes straight to the stack of a receiver that is just falling asleep: it sees all of it, or it was too late. */
+enum { WHOLE = 64 * 1024 };
+
+static void receives_whole(void *arg)
+{
+    (void)arg;
+    static const mag_time waits[] = {5 * MAG_US, 100 * MAG_S};
+    long n = 0;
+    unsigned char big[WHOLE];
+    for (;;) {
+        memset(big, 0, sizeof big);
+        int r = mag_chan_recv(meet.c, big, mag_in(waits[n++ % 2]));
+        if (r == -EPIPE)
+            break;
+        T_TRUE(r == 0 || r == -ETIMEDOUT);
+        T_EQ(big[0] != 0, r == 0);
+        T_EQ(big[WHOLE - 1], big[0]);
+        T_EQ(big[WHOLE / 2], big[0]);
+        T_EQ(memcmp(big, big + 1, WHOLE - 1), 0);
+        add(&meet.received, r == 0);
+    }
+    mag_wg_done(&meet.wg);
+}
+
+static void sends_whole(void *arg)
+{
+    (void)arg;
+    unsigned char *big = malloc(WHOLE);
+    long n = t_scale(4000), sent = 0;
+    for (long i = 0; sent < n; i++) {
+        memset(big, 1 + (int)(sent % 255), WHOLE);
+        int r = mag_chan_send(meet.c, big, i % 2 ? MAG_TRY : mag_in(20 * MAG_US));
+        sent += r == 0;
+        if (i % 8 == 0)
+            mag_yield();
+    }
+    add(&meet.sent, sent);
+    free(big);
+    if (__atomic_sub_fetch(&meet.senders, 1, __ATOMIC_ACQ_REL) == 0)
+        T_EQ(mag_chan_close(meet.c), 0);
+    mag_wg_done(&meet.wg);
+}
+
+static void wholes(void *arg)
+{
+    (void)arg;
+    meet.c = mag_chan_new(WHOLE, 0);
+    meet.sent = meet.received = 0;
+    meet.senders = 2;
+    mag_wg_add(&meet.wg, 4);
+    for (long i = 0; i < 2; i++) {
+        T_EQ(mag_go(receives_whole, (void *)i), 0);
+        T_EQ(mag_go(sends_whole, (void *)i), 0);
+    }
+    T_EQ(mag_wg_wait(&meet.wg, MAG_FOREVER), 0);
+    T_EQ(meet.sent, meet.received);
+    mag_chan_unref(meet.c);
+}
+
+static void a_value_arrives_whole(void)
+{
+    on(2, wholes);
+    on(4, wholes);
+}
+
 /* ---- runs ---- */
 
 static mag_chan *lasting;
@@ -826,6 +896,7 @@ int main(int argc, char **argv)
     T_RUN(the_last_unref_with_a_waiter_aborts);
     T_RUN(either_side_may_be_the_last);
     T_RUN(a_value_meets_a_deadline);
+    T_RUN(a_value_arrives_whole);
     T_RUN(channels_outlive_runs);
     T_RUN(typed_channels);
     T_RUN(prime_sieve);

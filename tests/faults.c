@@ -131,6 +131,30 @@ static bool os_failed(unsigned n)
     return true;
 }
 
+static long address_space(void) /* pages */
+{
+    long size = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    T_TRUE(f);
+    T_EQ(fscanf(f, "%ld", &size), 1);
+    fclose(f);
+    return size;
+}
+
+/* True if the failure came. */
+static bool run_with_failure(bool by_start, bool heap)
+{
+    if (heap)
+        __atomic_store_n(&heap_in, nth, __ATOMIC_RELAXED);
+    else
+        mag__os_fail_nth((unsigned)nth);
+    one_run(by_start);
+    bool failed = heap ? __atomic_load_n(&heap_in, __ATOMIC_RELAXED) == 0 : os_failed((unsigned)nth);
+    __atomic_store_n(&heap_in, 0, __ATOMIC_RELAXED);
+    mag__os_fail_nth(0);
+    return failed;
+}
+
 static void sweep(bool by_start, bool heap)
 {
     signal(SIGALRM, hangs);
@@ -140,16 +164,17 @@ static void sweep(bool by_start, bool heap)
     long threads = t_threads(), fds = t_fds(), maps = t_maps(), untouched = 0;
     for (nth = 1; untouched < 3; nth++) {
         T_LT(nth, 5000);
-        if (heap)
-            __atomic_store_n(&heap_in, nth, __ATOMIC_RELAXED);
-        else
-            mag__os_fail_nth((unsigned)nth);
-        one_run(by_start);
-        bool failed = heap ? __atomic_load_n(&heap_in, __ATOMIC_RELAXED) == 0 : os_failed((unsigned)nth);
-        __atomic_store_n(&heap_in, 0, __ATOMIC_RELAXED);
-        mag__os_fail_nth(0);
-        untouched = failed ? 0 : untouched + 1; /* how often it asks varies a little */
+        untouched = run_with_failure(by_start, heap) ? 0 : untouched + 1; /* how often it asks varies a little */
         T_EVENTUALLY(t_threads() <= threads, 2000);
+        int grew = 0;
+        for (long size = address_space(), now; grew < 4; size = now, grew++) { /* a leak is one every time */
+            run_with_failure(by_start, heap);
+            now = address_space();
+            if (now <= size)
+                break;
+        }
+        if (grew == 4 && t_state.slow == 1)
+            T_FAIL("leaks when %s %ld fails", what, nth);
     }
     printf("%ld places  ", nth - 1 - untouched);
     T_GT(nth, untouched + (heap ? 3 : 10));

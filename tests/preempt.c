@@ -92,12 +92,14 @@ static void mallocs_and_ticks(void *arg)
 static void beside(void *hog)
 {
     int ticked = 0;
+    int64_t start = t_now();
     stop = 0;
     T_EQ(mag_go(mallocs_and_ticks, &ticked), 0);
     T_EQ(mag_go(calls, hog), 0); /* runs first: only losing its P ends its turn */
     while (!get(&ticked))
         mag_yield();
     T_EVENTUALLY(stats().retakes_computing + stats().retakes_blocked >= 1, 10000); /* counted when it is over */
+    T_LT(t_now() - start, 5 * MAG_S * t_state.slow); /* the slice is 10 ms */
     __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
 }
 
@@ -397,9 +399,9 @@ static void *watches_threads(void *arg)
     return NULL;
 }
 
-static void hogs_five_ms(void *wg)
+static void hogs_long(void *wg)
 {
-    spin_ns(5 * MAG_MS);
+    spin_ns(50 * MAG_MS);
     mag_wg_done(wg);
 }
 
@@ -412,7 +414,7 @@ static void two_hundred_hogs(void *arg)
     T_EQ(pthread_create(&t, NULL, watches_threads, NULL), 0);
     mag_wg_add(&wg, 200);
     for (int i = 0; i < 200; i++)
-        T_EQ(mag_go(hogs_five_ms, &wg), 0);
+        T_EQ(mag_go(hogs_long, &wg), 0);
     wait_for(&wg);
     set(&watch.stop);
     T_EQ(pthread_join(t, NULL), 0);
@@ -424,7 +426,8 @@ static void two_hundred_hogs_need_few_threads(void)
     int retakes = 0;
     on(2, MAG_MS, two_hundred_hogs, &retakes);
     printf("%ld threads, %d retakes  ", watch.most, retakes);
-    T_GT(retakes, 0);
+    fflush(stdout);
+    T_GT(retakes, 50); /* most of them: whoever comes back makes room for another */
     T_LE(watch.most, 4 * 2 + 2 + 2);
 }
 

@@ -209,6 +209,8 @@ static void a_pair_and_a_third_share_a_p(void)
 {
     on(1, plays);
     long total = game.turns[0] + game.turns[1] + game.turns[2];
+    printf("%ld, %ld, %ld turns  ", game.turns[0], game.turns[1], game.turns[2]);
+    fflush(stdout);
     for (int i = 0; i < 3; i++)
         T_GE(game.turns[i], total / 3 / 20);
 }

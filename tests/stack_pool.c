@@ -175,9 +175,14 @@ static void another_size_passes_the_cache_by(void)
     static struct stack_cache c;
     begin();
     int large = mag__stack_class(1 << 20);
+    char *small = get(&c);
+    put(&c, small);
+    T_EQ(c.n, 1);
     char *a = mag__stack_get(&s, large, &c, class);
+    T_NE(a, small);
+    touch(a, 1 << 20);
     mag__stack_put(&s, large, &c, class, a);
-    T_EQ(c.n, 0);
+    T_EQ(c.n, 1);
     T_EQ(s.pool[large].dirty.n, 1);
     T_EQ(mag__stack_get(&s, large, &c, class), a);
     mag__stack_fini(&s);

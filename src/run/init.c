@@ -36,6 +36,7 @@ static void apply(const struct settings *s)
     rt->started = mag__os_now();
     at_64_store_rlx(&rt->clock, (uint64_t)rt->started);
     at_32_store_rlx(&rt->done, DONE_NOT);
+    at_32_store_rlx(&rt->silent, 0);
     at_32_store_rlx(&rt->loose, 0);
     at_64_store_rlx(&rt->keeper_until, (uint64_t)TIMER_NEVER);
     memset(&rt->count, 0, sizeof rt->count);

@@ -164,7 +164,9 @@ int mag__shutdown(int64_t deadline)
     mag__lock_take(&rt->m_lock); /* an M decides under this lock whether it parks or ends */
     at_32_add_rlx(&rt->epoch, 1);
     mag__lock_give(&rt->m_lock);
+    at_fence_seq(); /* CLK3 */
     collect_ps();
+    at_32_store_rel(&rt->silent, 1); /* CLK2 */
     send_idle_ms_home();
     mag__wait_clear();
     wait_foreign();

@@ -9,6 +9,9 @@
  *
  * Ordering    CLK1  keeper_until store, fence, look at the timers again (keep) <-> a timer is added before its M goes to
  *                   sleep (fence in the same place): without this two Ms could each count on the other to keep the time.
+ *             CLK2  silent release (shutdown) -> acquire (delete): without this a timer's memory could go while it still fires.
+ *             CLK3  in_rt := 1, fence, read the epoch (delete) <-> epoch += 1, fence, read in_rt (shutdown): without this the Ps
+ *                   could go while a goroutine's thread deletes a timer from one.
  */
 #include "sched/sched.h"
 
@@ -99,11 +102,38 @@ bool mag__clock_add(struct timer *t, int64_t when, int64_t period)
     return added;
 }
 
+/* The runtime is stopping: until its Ps are collected somebody may still run timers; afterwards nobody will. */
+static void wait_for_silence(void)
+{
+    while (at_32_load_rlx(&mag__rt.state) == RT_STOPPING && at_32_load_acq(&mag__rt.silent) == 0) /* CLK2 */
+        mag__os_nap(20000);
+}
+
+static bool delete_if_of(struct timer *t, uint32_t epoch) { return t->epoch == epoch && mag__timer_delete(t); }
+
+/* The timer's memory may go afterwards, so this must be right even while the runtime is taken apart. A goroutine's thread is
+ * not let go while it is in the runtime; a foreign thread is waited for once it has been counted. */
 bool mag__clock_delete(struct timer *t)
 {
-    if (t->home == NULL || mag__foreign_enter() != 0)
+    bool pending = false;
+    if (t->home == NULL)
         return false;
-    bool pending = t->epoch == at_32_load_rlx(&mag__rt.epoch) && mag__timer_delete(t);
-    mag__foreign_leave();
+    struct m *m = mag__m_self();
+    if (m != NULL) {
+        mag__token_enter(m);
+        at_fence_seq(); /* CLK3 */
+        uint32_t epoch = at_32_load_rlx(&mag__rt.epoch);
+        bool alive = likely(m->epoch == epoch);
+        if (alive)
+            pending = delete_if_of(t, epoch);
+        mag__token_leave(m); /* before the wait: the P is one of those it is for */
+        if (!alive)
+            wait_for_silence();
+    } else if (mag__foreign_enter() == 0) {
+        pending = delete_if_of(t, at_32_load_rlx(&mag__rt.epoch));
+        mag__foreign_leave();
+    } else {
+        wait_for_silence();
+    }
     return pending;
 }

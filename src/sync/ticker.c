@@ -36,7 +36,7 @@ static int start(mag_timer *t, mag_time first, int64_t period)
     if (first == MAG_FOREVER)
         return 0;
     t->timer.fire = fire;
-    return mag__clock_add(&t->timer, first, period) ? 0 : -ENOMEM;
+    return mag__clock_add(&t->timer, first < 0 ? 0 : first, period) ? 0 : -ENOMEM;
 }
 
 static int stop(mag_timer *t)
