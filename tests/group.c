@@ -17,7 +17,7 @@ static void on_some(mag_fn fn)
 }
 
 static void add(long *n, long by) { __atomic_add_fetch(n, by, __ATOMIC_RELAXED); }
-static long get(const long *n) { return __atomic_load_n(n, __ATOMIC_RELAXED); }
+static long get(const long *n) { return __atomic_load_n(n, __ATOMIC_ACQUIRE); }
 
 static bool all_zero(const mag_group *g)
 {

@@ -17,9 +17,9 @@ static void on_some(mag_fn fn)
     on(4, fn);
 }
 
-static long inc(long *n) { return __atomic_add_fetch(n, 1, __ATOMIC_RELAXED); }
-static long dec(long *n) { return __atomic_sub_fetch(n, 1, __ATOMIC_RELAXED); }
-static long get(const long *n) { return __atomic_load_n(n, __ATOMIC_RELAXED); }
+static long inc(long *n) { return __atomic_add_fetch(n, 1, __ATOMIC_ACQ_REL); }
+static long dec(long *n) { return __atomic_sub_fetch(n, 1, __ATOMIC_ACQ_REL); }
+static long get(const long *n) { return __atomic_load_n(n, __ATOMIC_ACQUIRE); }
 
 static mag_wg wg;
 static mag_mutex mutex;

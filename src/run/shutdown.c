@@ -123,12 +123,19 @@ static bool orphan_stragglers(void)
     mag__lock_take(&rt->m_lock);
     uint32_t n = count_stragglers_locked();
     rt->arena->stragglers = n;
-    for (struct m *m = at_ptr_load_rlx(&rt->ms); m != NULL; m = m->next_all)
+    struct m *rest = NULL;
+    for (struct m *m = at_ptr_load_rlx(&rt->ms), *next; m != NULL; m = next) {
+        next = m->next_all;
         if (at_32_load_rlx(&m->live) != 0 && !m->gone) {
             report(m);
             mag__os_thread_detach(&m->thread);
-            m->orphan = rt->arena;
+            m->orphan = rt->arena; /* from here on it is its own: it may be freed as soon as the lock is */
+        } else {
+            m->next_all = rest;
+            rest = m;
         }
+    }
+    at_ptr_store_rlx(&rt->ms, rest);
     mag__lock_give(&rt->m_lock);
     return n != 0;
 }
@@ -168,6 +175,7 @@ int mag__shutdown(int64_t deadline)
     collect_ps();
     at_32_store_rel(&rt->silent, 1); /* CLK2 */
     send_idle_ms_home();
+    wait_foreign(); /* they may hold goroutines in their hands */
     mag__wait_clear();
     wait_foreign();
     bool late = !wait_threads(deadline) && orphan_stragglers();

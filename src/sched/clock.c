@@ -9,6 +9,8 @@
  *
  * Ordering    CLK1  keeper_until store, fence, look at the timers again (keep) <-> a timer is added before its M goes to
  *                   sleep (fence in the same place): without this two Ms could each count on the other to keep the time.
+ *             CLK4  firing release (run) -> acquire (deadlock check): without this a goroutine between the heap and a queue could
+ *                   be taken for one that waits forever.
  *             CLK2  silent release (shutdown) -> acquire (delete): without this a timer's memory could go while it still fires.
  *             CLK3  in_rt := 1, fence, read the epoch (delete) <-> epoch += 1, fence, read in_rt (shutdown): without this the Ps
  *                   could go while a goroutine's thread deletes a timer from one.
@@ -33,6 +35,7 @@ static bool run(struct timers *ts, struct p *p, int64_t now)
     struct g *ready[BATCH];
     uint32_t n;
     bool more, some = false;
+    at_32_add_rlx(&mag__rt.firing, 1);
     do {
         more = mag__timer_run(ts, now, ready, BATCH, &n);
         for (uint32_t i = 0; i < n; i++) {
@@ -43,6 +46,7 @@ static bool run(struct timers *ts, struct p *p, int64_t now)
             some = true;
         }
     } while (more);
+    at_32_add_rel(&mag__rt.firing, (uint32_t)-1); /* CLK4 */
     return some;
 }
 

@@ -101,6 +101,13 @@ static void *m_main(void *arg)
     return NULL;
 }
 
+/* sysmon may look at a spare M's words at any time, and finds zeros there: they need no more than that. */
+static NO_SANITIZE void wipe(struct m *m)
+{
+    for (size_t i = 0; i < sizeof *m; i++)
+        ((volatile char *)m)[i] = 0;
+}
+
 /* Ms stay in rt.ms until the run is over: sysmon, dumps and p->m may look at them at any time. */
 static struct m *new_m_locked(struct rt *rt)
 {
@@ -108,7 +115,7 @@ static struct m *new_m_locked(struct rt *rt)
     if (m != NULL) {
         rt->spare_ms = m->next_idle;
         next = m->next_all;
-        memset(m, 0, sizeof *m);
+        wipe(m);
         m->next_all = next;
     } else {
         m = aligned_alloc(CACHE_LINE, (sizeof *m + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
@@ -208,8 +215,13 @@ static uint64_t live_goroutines(void)
 bool mag__m_is_deadlock_locked(void)
 {
     struct rt *rt = &mag__rt;
-    return at_32_load_rlx(&rt->nidle_ms) + rt->nlocked_ms == at_32_load_rlx(&rt->nms) && !rt->by_start && mag__globq_length(&rt->globq) == 0 && mag__clock_next() == TIMER_NEVER &&
-           (at_32_load_rlx(&rt->nnostack) == 0 || at_32_load_rlx(&rt->nostack_tries) > PATIENCE) && live_goroutines() != 0 &&
+    if (at_32_load_rlx(&rt->nidle_ms) + rt->nlocked_ms != at_32_load_rlx(&rt->nms) || rt->by_start)
+        return false;
+    if (mag__clock_next() != TIMER_NEVER || at_32_load_acq(&rt->firing) != 0) /* CLK4 */
+        return false;
+    if (at_32_load_rlx(&rt->nnostack) != 0 && at_32_load_rlx(&rt->nostack_tries) <= PATIENCE)
+        return false;
+    return mag__globq_length(&rt->globq) == 0 && live_goroutines() != 0 &&
            mag__os_thread_count() == (int)at_32_load_rlx(&rt->nms) + 2;
 }
 

@@ -129,6 +129,7 @@ struct rt {
     void *(*cxa_globals)(void); /* the C++ runtime's, if it is linked */
 
     ON_LINE a32 state;       /* enum rt_state */
+    a32 firing;              /* threads that hold goroutines whose timers have fired */
     a32 silent;              /* stopping, and no M holds a P any more */
     a32 epoch;               /* counts starts and stops: an M of another epoch must end */
     a32 sysmon_asleep;

@@ -191,8 +191,7 @@ static NOINLINE int wait_until(struct m *m, struct op *op, enum g_reason why, in
     } else if (waiter_decide(&op->w, WAIT_LATE) != DECIDED_LOST) {
         r = -ENOMEM; /* otherwise it was served meanwhile */
     }
-    if (r != 0)
-        mag__chan_leave(&op->x);
+    mag__chan_leave(&op->x); /* served or not: who decided it may still be copying, under the lock */
     mag__token_leave(m);
     return r != 0 ? r : op->w.result;
 }

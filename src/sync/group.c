@@ -42,12 +42,10 @@ static struct group *of(mag_group *g) { return (struct group *)g; }
 
 /* ---- cancelling ---- */
 
-enum { BATCH = 64 };
-
-/* Decides members that wait; those to be made runnable go to list. True: there may be more. */
-static bool decide_some_locked(struct group *g, struct g **list, unsigned *n)
+/* Decides the members that wait. Those to be made runnable are chained through `next`: parked, they are in no queue. */
+static struct g *decide_members_locked(struct group *g)
 {
-    *n = 0;
+    struct g *list = NULL;
     for (struct g_ext *x = g->first; x != NULL; x = x->next) {
         struct g *member = at_ptr_load_rlx(&x->g);
         if (member == NULL || at_32_load_rlx(&x->spared) != 0)
@@ -57,57 +55,62 @@ static bool decide_some_locked(struct group *g, struct g **list, unsigned *n)
                ((seen & WAIT_STATE) == WAIT_PARKED || (seen & WAIT_STATE) == WAIT_PREPARING)) {
             if (!at_64_cas_acqrel(&member->wait, &seen, (seen & ~WAIT_STATE) | WAIT_CANCELLED)) /* WT1 WT3 */
                 continue;
-            if ((seen & WAIT_STATE) == WAIT_PARKED)
-                list[(*n)++] = member;
+            if ((seen & WAIT_STATE) == WAIT_PARKED) {
+                member->next = list;
+                list = member;
+            }
             break;
         }
-        if (*n == BATCH)
-            return true;
     }
-    return false;
+    return list;
 }
 
-/* wake: how to make a goroutine runnable from where the caller is. */
-static void cancel(struct group *g, int cause, bool failure, void (*wake)(struct g *list[], unsigned n))
+/* wake: how to make a chain of goroutines runnable from where the caller is. */
+static void cancel(struct group *g, int cause, bool failure, void (*wake)(struct g *list))
 {
-    struct g *list[BATCH];
-    unsigned n;
-    bool more;
     mag__spin_take(&g->lock);
     if (failure && g->failure == 0)
         g->failure = -cause;
     if (at_32_load_rlx(&g->cancelled) == 0)
         at_32_store_rlx(&g->cancelled, (uint32_t)cause);
     at_fence_seq(); /* WT2 */
-    do {
-        more = decide_some_locked(g, list, &n);
-        mag__spin_give(&g->lock);
-        wake(list, n);
-        if (more)
-            mag__spin_take(&g->lock);
-    } while (more);
+    struct g *list = decide_members_locked(g);
+    mag__spin_give(&g->lock); /* the last touch */
+    wake(list);
 }
 
-static void wake_from_user_code(struct g *list[], unsigned n)
+static void wake_from_user_code(struct g *list)
 {
     struct m *m = mag__m_self();
-    if (n == 0)
+    if (list == NULL)
         return;
     if (m != NULL)
         mag__token_enter(m);
     bool with_p = m != NULL && m->p != NULL, running = with_p || mag__foreign_enter() == 0;
-    for (unsigned i = 0; i < n && running; i++)
-        mag__wake_any(m, list[i]);
+    for (struct g *g = list, *next; g != NULL && running; g = next) {
+        next = g->next;
+        mag__wake_any(m, g);
+    }
     if (running && !with_p)
         mag__foreign_leave();
     if (m != NULL)
         mag__token_leave(m);
 }
 
-static void wake_from_scheduler(struct g *list[], unsigned n)
+static void wake_from_scheduler(struct g *list)
 {
-    for (unsigned i = 0; i < n; i++)
-        mag__wake_global(list[i]);
+    for (struct g *g = list, *next; g != NULL; g = next) {
+        next = g->next;
+        mag__wake_global(g);
+    }
+}
+
+/* From user code, by any thread: nobody's stack goes away meanwhile. */
+static void cancel_pinned(struct group *g, int cause, bool failure)
+{
+    bool pinned = mag__wait_pin(mag__m_self());
+    cancel(g, cause, failure, wake_from_user_code);
+    mag__wait_unpin(pinned);
 }
 
 static int cause_of(const struct group *g) { return -(int)at_32_load_rlx(&g->cancelled); }
@@ -125,12 +128,14 @@ static void leave_group(struct g_ext *x)
     if (x->next != NULL)
         x->next->link = x->link;
     if (--g->members == 0)
-        for (struct joiner *j = g->joiners; j != NULL; j = j->next)
+        for (struct joiner *j = g->joiners, *next; j != NULL; j = next) {
+            next = j->next; /* decided, it waits only for the lock */
             if (waiter_decide(&j->w, WAIT_WOKEN) == DECIDED_READY) {
                 j->w.next = NULL;
                 *end = &j->w;
                 end = &j->w.next;
             }
+        }
     if (g->members == 0)
         g->joiners = NULL;
     mag__spin_give(&g->lock); /* the last touch */
@@ -248,8 +253,7 @@ static int wait_members(struct group *g, mag_time deadline, bool may_cancel, con
         mag__token_leave(m);
     }
     int error = wait_error(waiter_outcome(&j.w));
-    if (error != 0)
-        leave_joiners(&j.w);
+    leave_joiners(&j.w); /* woken or not: the last member's last touch is to unlock */
     return error != 0 ? error : j.w.result;
 }
 
@@ -278,7 +282,7 @@ int mag_group_wait(mag_group *group, mag_time deadline)
     bool cancelled = m_is_cancelled(mag__m_self());
     int r = cancelled ? -ECANCELED : wait_members(g, deadline, true, "mag_group_wait");
     if (r == -ECANCELED) { /* a group on the stack is never left behind */
-        cancel(g, ECANCELED, true, wake_from_user_code);
+        cancel_pinned(g, ECANCELED, true);
         int done = wait_members(g, MAG_FOREVER, false, "mag_group_wait");
         if (done != 0)
             return done;
@@ -294,7 +298,7 @@ int mag_group_wait(mag_group *group, mag_time deadline)
 int mag_group_end(mag_group *group)
 {
     struct group *g = of(group);
-    cancel(g, ECANCELED, false, wake_from_user_code);
+    cancel_pinned(g, ECANCELED, false);
     int r = wait_members(g, MAG_FOREVER, false, "mag_group_end");
     if (r != 0)
         return r; /* the runtime stopped */
@@ -304,7 +308,7 @@ int mag_group_end(mag_group *group)
     return r;
 }
 
-void mag_group_cancel(mag_group *group) { cancel(of(group), ECANCELED, true, wake_from_user_code); }
+void mag_group_cancel(mag_group *group) { cancel_pinned(of(group), ECANCELED, true); }
 
 /* ---- the deadline ---- */
 
@@ -329,7 +333,7 @@ void mag_group_set_deadline(mag_group *group, mag_time when)
         return;
     g->timer.fire = fire;
     if (when <= mag__os_now() || !mag__clock_add(&g->timer, when, 0))
-        cancel(g, ETIMEDOUT, true, wake_from_user_code); /* with no memory to wait for it: better too early than never */
+        cancel_pinned(g, ETIMEDOUT, true); /* with no memory to wait for it: better too early than never */
 }
 
 /* ---- in a member ---- */
@@ -350,7 +354,7 @@ void mag_fail(int err)
         mag__panic_misuse("mag_fail called in a goroutine that is no member of a group");
     int cause = err < 0 ? -err : err;
     at_32_store_rlx(&x->spared, 1);
-    cancel(x->group, cause != 0 ? cause : ECANCELED, true, wake_from_user_code);
+    cancel_pinned(x->group, cause != 0 ? cause : ECANCELED, true);
 }
 
 int mag_cancelled(void)

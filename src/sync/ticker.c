@@ -26,9 +26,10 @@ static struct g *fire(struct timer *t, int64_t now)
     mag__spin_give(&c->lock);
     if (woken == NULL)
         return NULL;
-    if (woken->g == NULL)
-        mag__parker_unpark(&woken->parker);
-    return woken->g;
+    struct g *g = woken->g;
+    if (g == NULL)
+        mag__parker_unpark(&woken->parker); /* its last touch */
+    return g;
 }
 
 static int start(mag_timer *t, mag_time first, int64_t period)

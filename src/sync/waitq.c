@@ -67,6 +67,7 @@ bool mag__waitq_take(struct queued **first, struct waiter ***woken_end)
     }
     q->in = false;
     enum decided d = waiter_decide(&q->waiter, WAIT_WOKEN);
+    hostile_point();
     if (d == DECIDED_READY) {
         q->waiter.next = NULL;
         **woken_end = &q->waiter;
@@ -153,10 +154,8 @@ static NOINLINE int wait_thread(struct queued *q, int64_t deadline, const struct
     if (s != NULL)
         s->before(NULL, s->arg);
     mag__wait_thread(&q->waiter, deadline);
-    if (waiter_outcome(&q->waiter) != WAIT_LATE)
-        return q->waiter.result;
     leave(&q->waiter);
-    return -ETIMEDOUT;
+    return waiter_outcome(&q->waiter) == WAIT_LATE ? -ETIMEDOUT : q->waiter.result;
 }
 
 static NOINLINE int wait_until(struct m *m, struct queued *q, enum g_reason why, int64_t deadline, const struct step *s)
@@ -174,7 +173,7 @@ static NOINLINE int wait_until(struct m *m, struct queued *q, enum g_reason why,
     }
     mag__wait_disarm(&q->waiter);
     int error = queued ? wait_error(waiter_outcome(&q->waiter)) : 0;
-    if (error != 0)
+    if (queued) /* woken or not: who decided it may not have unlocked the word yet, and that is its last touch */
         leave(&q->waiter);
     mag__token_leave(m);
     return error != 0 ? error : q->waiter.result;
