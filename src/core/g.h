@@ -66,8 +66,8 @@ struct g {
     /* the copy of mag_go_copy */
     _Alignas(16) char args[G_ARGS];
     /* rarely touched */
-    mag_fn fn;
-    void *created;       /* the caller of mag_go */
+    aptr fn;             /* a mag_fn */
+    aptr created;        /* the caller of mag_go */
     a64 id;
     a64 wait;            /* sched/wait.h */
     a64 name[G_NAME / 8];
@@ -83,6 +83,8 @@ struct g {
 _Static_assert(sizeof(struct g) <= 192, "a goroutine before its first run is 192 bytes");
 #endif
 _Static_assert(offsetof(struct g, at) == 0, "arch/switch.h");
+
+static inline mag_fn g_fn(const struct g *g) { return (mag_fn)(uintptr_t)at_ptr_load_rlx(&g->fn); }
 
 static inline enum g_state g_state(const struct g *g) { return at_32_load_rlx(&g->state) & 0xff; }
 static inline void g_set_state(struct g *g, enum g_state s) { at_32_store_rlx(&g->state, s); }
@@ -154,7 +156,7 @@ static inline void g_poison(struct g *g)
     (void)g;
 #ifdef MAG_HOSTILE
     g->at = (struct context){(void *)HOSTILE_POISON, (void *)HOSTILE_POISON, (void *)HOSTILE_POISON};
-    g->fn = (mag_fn)HOSTILE_POISON;
+    at_ptr_store_rlx(&g->fn, (void *)HOSTILE_POISON);
     g->arg = (void *)HOSTILE_POISON;
     g->stack = (char *)HOSTILE_POISON;
 #endif

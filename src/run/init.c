@@ -21,7 +21,7 @@ __attribute__((constructor)) static void loaded(void) { mag__rt.loaded = mag__os
 static void apply(const struct settings *s)
 {
     struct rt *rt = &mag__rt;
-    rt->procs_fixed = s->procs_fixed;
+    at_32_store_rlx(&rt->procs_fixed, s->procs_fixed);
     rt->follow = mag__procs_follow;
     rt->steal_min = s->steal_min;
     rt->max_threads = s->max_threads;

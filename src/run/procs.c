@@ -126,7 +126,7 @@ static uint32_t limit_of_hierarchy(struct scratch *s, const char *root, bool v1)
     /* inside a container the mount shows a part of the hierarchy: what is above it cannot be seen */
     const char *below = s->own;
     size_t n = strlen(s->within);
-    if (strcmp(s->within, "/") != 0 && strncmp(s->own, s->within, n) == 0)
+    if (strcmp(s->within, "/") != 0 && strncmp(s->own, s->within, n) == 0 && (s->own[n] == '/' || s->own[n] == 0))
         below = s->own + n;
     else if (strcmp(s->within, "/") != 0)
         below = "";
@@ -165,7 +165,7 @@ int mag_set_procs(int n)
     int r = mag__foreign_enter();
     if (r != 0)
         return r;
-    mag__rt.procs_fixed = true;
+    at_32_store_rlx(&mag__rt.procs_fixed, 1);
     r = mag__p_set_procs((uint32_t)n);
     mag__foreign_leave();
     return r;

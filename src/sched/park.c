@@ -185,7 +185,7 @@ static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m,
     after(m, prev);
     for (;;) {
         struct g *g = m_curg(m);
-        mag_fn fn = g->fn;
+        mag_fn fn = g_fn(g);
         void *arg = g->arg;
         mag__token_leave(m);
         fn(arg);

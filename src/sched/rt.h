@@ -108,7 +108,7 @@ struct rt {
     aptr order;              /* struct order of procs; old ones stay in orders: a thief may be walking by one */
     struct order *orders[PROCS_MAX + 1];
     struct lock procs_lock;
-    bool procs_fixed;        /* somebody asked for a number: do not follow the machine */
+    a32 procs_fixed;         /* somebody asked for a number: do not follow the machine */
     uint32_t (*follow)(void); /* what the machine allows now; set by the room that knows, sched may not call down */
     /* written while no worker runs */
     uint32_t steal_min;

@@ -49,12 +49,12 @@ static COLD int fill_large_copy(struct g *g, const struct spawn *s, struct p *p)
 
 static inline int fill(struct g *g, const struct spawn *s, struct p *p)
 {
-    g->fn = s->fn;
+    at_ptr_store_rlx(&g->fn, (void *)(uintptr_t)s->fn);
     g->arg = s->arg;
     g->stack = NULL;
     g->flags = s->flags;
     g->stack_class = (uint16_t)s->stack_class;
-    g->created = s->created;
+    at_ptr_store_rlx(&g->created, s->created);
     g->ext = s->ext;
     if (unlikely(s->ext != NULL))
         at_ptr_store_rlx(&s->ext->g, g);

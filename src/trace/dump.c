@@ -24,9 +24,9 @@ void mag__dump_g(struct out *o, const struct g *g, int64_t now)
         mag__out_duration(o, now > since ? now - since : 0);
     }
     mag__out_print(o, "] in ");
-    mag__out_place(o, (const void *)(uintptr_t)g->fn);
+    mag__out_place(o, at_ptr_load_rlx(&g->fn));
     mag__out_print(o, ", created at ");
-    mag__out_place(o, g->created);
+    mag__out_place(o, at_ptr_load_rlx(&g->created));
     mag__out_print(o, "\n");
 }
 
