@@ -8,6 +8,7 @@
 
 static void add(long *n) { __atomic_add_fetch(n, 1, __ATOMIC_RELAXED); }
 static long read_count(const long *n) { return __atomic_load_n(n, __ATOMIC_RELAXED); }
+static void reset(long *n) { __atomic_store_n(n, 0, __ATOMIC_RELAXED); }
 static void wait_for(mag_wg *wg) { T_EQ(mag_wg_wait(wg, MAG_FOREVER), 0); }
 static int tid(void) { return (int)syscall(SYS_gettid); }
 
@@ -181,11 +182,12 @@ static void end_both_ways(void *arg)
 {
     (void)arg;
     for (int way = 0; way < 2; way++) {
-        memset(destroyed, 0, sizeof destroyed);
+        for (int i = 0; i < KEYS; i++)
+            reset(&destroyed[i]);
         runs_to_its_end(leaves_values, way ? &way : NULL);
         static const long want[KEYS] = {1, 1, 0, 0, 2};
         for (int i = 0; i < KEYS; i++)
-            T_EQ(destroyed[i], want[i]);
+            T_EQ(read_count(&destroyed[i]), want[i]);
     }
 }
 
@@ -224,7 +226,7 @@ static void many_take_memory(void *arg)
     (void)arg;
     long n = t_scale(10000);
     mag_stats s;
-    many_destroyed = 0;
+    reset(&many_destroyed);
     for (long i = 0; i < n; i++) {
         T_EQ(mag_go(takes_memory, (void *)(uintptr_t)i), 0);
         if (i % 500 == 0)
@@ -240,8 +242,7 @@ static void ten_thousand_ends(void) { on(3, many_take_memory, NULL); }
 /* ---- what a destructor may do ---- */
 
 static struct {
-    uint64_t id;
-    long calls, children;
+    long id, calls, children;
     mag_wg wg;
 } user;
 
@@ -258,7 +259,7 @@ static void does_everything(void *value)
 {
     add(&user.calls);
     T_EQ(value, &user);
-    T_EQ(mag_id(), user.id); /* the goroutine itself runs it */
+    T_EQ(mag_id(), read_count(&user.id)); /* the goroutine itself runs it */
     T_EQ(mag_local_get(&lively), NULL);
     T_EQ(mag_local_get(&other), &user.wg); /* still there: it comes later, or has no destructor */
     mag_wg_add(&user.wg, 2);
@@ -275,7 +276,7 @@ static mag_local lively = {.destroy = does_everything};
 
 static void lives(void *arg)
 {
-    user.id = mag_id();
+    __atomic_store_n(&user.id, (long)mag_id(), __ATOMIC_RELAXED);
     T_EQ(mag_local_set(&lively, &user), 0);
     T_EQ(mag_local_set(&other, &user.wg), 0);
     if (arg != NULL)
@@ -286,10 +287,11 @@ static void lives_twice(void *arg)
 {
     (void)arg;
     for (int way = 0; way < 2; way++) {
-        memset(&user, 0, sizeof user);
+        reset(&user.calls);
+        reset(&user.children);
         runs_to_its_end(lives, way ? &way : NULL);
-        T_EQ(user.calls, 1);
-        T_EQ(user.children, 2);
+        T_EQ(read_count(&user.calls), 1);
+        T_EQ(read_count(&user.children), 2);
     }
 }
 
@@ -331,13 +333,12 @@ static void sets_for_ever(void *arg) { T_EQ(mag_local_set(&endless, arg), 0); }
 static void again(void *arg)
 {
     (void)arg;
-    first_calls = second_calls = endless_calls = 0;
     runs_to_its_end(sets_again, &user);
-    T_EQ(first_calls, 1);
-    T_EQ(second_calls, 1);
+    T_EQ(read_count(&first_calls), 1);
+    T_EQ(read_count(&second_calls), 1);
     runs_to_its_end(sets_for_ever, &user);
-    T_GT(endless_calls, 1);
-    T_LE(endless_calls, 16); /* then it is given up */
+    T_GT(read_count(&endless_calls), 1);
+    T_LE(read_count(&endless_calls), 16); /* then it is given up */
 }
 
 static void a_destructor_may_set_again(void) { on(1, again, NULL); }
@@ -362,10 +363,11 @@ static void sets_one_that_grows(void *arg)
 static void growing(void *arg)
 {
     (void)arg;
-    first_calls = second_calls = 0;
+    reset(&first_calls);
+    reset(&second_calls);
     runs_to_its_end(sets_one_that_grows, &user);
-    T_EQ(first_calls, 1);
-    T_EQ(second_calls, KEYS - 1);
+    T_EQ(read_count(&first_calls), 1);
+    T_EQ(read_count(&second_calls), KEYS - 1);
 }
 
 static void a_destructor_may_add_many(void) { on(1, growing, NULL); }
@@ -388,9 +390,9 @@ static void ends_in_its_end(void *arg)
 static void exit_in_exit(void *arg)
 {
     (void)arg;
-    late_calls = 0;
+    reset(&late_calls);
     runs_to_its_end(ends_in_its_end, &user);
-    T_EQ(late_calls, 3);
+    T_EQ(read_count(&late_calls), 3);
 }
 
 static void a_destructor_may_exit(void) { on(1, exit_in_exit, NULL); }

@@ -25,6 +25,13 @@ static void burst(int n)
     wait_for(&wg);
 }
 
+static mag_stats stats(void)
+{
+    mag_stats total;
+    T_GT(mag_stats_read(&total, NULL, 0), 0);
+    return total;
+}
+
 /* ---- mag_stats_read ---- */
 
 static void sums(void *arg)
@@ -164,7 +171,8 @@ static void shows_states(void *arg)
     int ms = 0;
     mag_wg_add(&gate, 1);
     T_EQ(mag_go_with(&(mag_go_config){.name = "sleeper"}, parks, &gate), 0);
-    mag_yield();
+    while (stats().parks == 0)
+        mag_yield();
     t_sleep_ms(100);
     T_EQ(mag_go_with(&(mag_go_config){.name = "next"}, nothing, NULL), 0);
     dump();
@@ -181,8 +189,8 @@ static void shows_states(void *arg)
     dump();
     T_FALSE(strstr(text, "\"main\""));
     mag_wg_done(&gate);
-    mag_yield();
-    mag_yield();
+    while (stats().goroutines > 1)
+        mag_yield();
     dump();
     T_EQ(lines(), 1);
 }
@@ -197,11 +205,8 @@ static void shows_many(void *arg)
     mag_wg_add(&gate, 1);
     for (int i = 0; i < N; i++)
         T_EQ(mag_go(parks, &gate), 0);
-    mag_stats s;
-    do {
+    while (stats().parks < N)
         mag_yield();
-        mag_stats_read(&s, NULL, 0);
-    } while (s.parks < N);
     dump();
     T_EQ(lines(), N + 1);
     long waiting = 0;

@@ -92,7 +92,6 @@ static void parks(void *arg)
 
 static void spawn_parked(long n)
 {
-    gate = (mag_wg){0};
     mag_wg_add(&gate, 1);
     uint64_t before = stats().parks;
     for (long i = 0; i < n; i++) {
@@ -106,11 +105,11 @@ static void spawn_parked(long n)
 
 static void wake_all(long n)
 {
-    woken = 0;
+    __atomic_store_n(&woken, 0, __ATOMIC_RELAXED);
     mag_wg_done(&gate);
     while (stats().goroutines > 1)
         mag_yield();
-    T_EQ(woken, n);
+    T_EQ(__atomic_load_n(&woken, __ATOMIC_RELAXED), n);
 }
 
 static void many(void *arg)
@@ -150,8 +149,10 @@ static void run_leaves_many(void *arg)
 {
     T_EQ(mag_run_with(&(mag_config){.procs = 2}, leaves_many, arg), 0);
     long before = memory(), maps = t_maps();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
+        gate = (mag_wg){0};
         T_EQ(mag_run_with(&(mag_config){.procs = 1 + i}, leaves_many, arg), 0);
+    }
     if (is_measured()) {
         T_LE(memory() - before, 4L << 20);
         T_LE(t_maps() - maps, 5);
@@ -218,7 +219,6 @@ static bool somebody_waits_for_a_stack(void)
 static long fill_up(void)
 {
     long n = (most_mappings() - 1024) / 2 - 400;
-    gate = (mag_wg){0};
     mag_wg_add(&gate, 1);
     for (long i = 0; i < n; i++) {
         T_EQ(mag_go(parks, NULL), 0);

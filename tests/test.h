@@ -328,6 +328,14 @@ struct t_child {
 
 enum { T_CHILD_MS = 20000 };
 
+/* What a build says of itself is not what the case is about. */
+static inline void t_drop_line(char *text, const char *start)
+{
+    char *at = strstr(text, start), *end = at ? strchr(at, '\n') : NULL;
+    if (end && (at == text || at[-1] == '\n'))
+        memmove(at, end + 1, strlen(end + 1) + 1);
+}
+
 /* Runs fn(arg) in a forked child and collects what it writes to stderr (the first 16 KiB). If fn returns, the child
  * exits with 0, without the exit handlers of the parent. */
 static inline void t_fork(struct t_child *c, void (*fn)(void *), void *arg)
@@ -371,6 +379,7 @@ static inline void t_fork(struct t_child *c, void (*fn)(void *), void *arg)
         len += full ? 0 : (size_t)n;
     }
     close(fd[0]);
+    t_drop_line(c->err, "magpie: hostile build");
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;

@@ -20,7 +20,7 @@ static uint32_t cpus_of(long long quota, long long period)
 {
     if (quota <= 0 || period <= 0)
         return 0;
-    long long n = (quota + period - 1) / period;
+    long long n = quota / period + (quota % period != 0);
     return n > PROCS_MAX ? PROCS_MAX : (uint32_t)n;
 }
 
@@ -69,6 +69,21 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
+/* The kernel writes blanks and the like in paths as three octal digits behind a backslash. */
+static void unescape(char *path)
+{
+    char *to = path;
+    for (const char *at = path; *at != 0;) {
+        if (at[0] == '\\' && at[1] >= '0' && at[1] <= '3' && at[2] >= '0' && at[2] <= '7' && at[3] >= '0' && at[3] <= '7') {
+            *to++ = (char)((at[1] - '0') << 6 | (at[2] - '0') << 3 | (at[3] - '0'));
+            at += 4;
+        } else {
+            *to++ = *at++;
+        }
+    }
+    *to = 0;
+}
+
 /* Where the hierarchy is mounted and which of its directories stands there. v1: with the cpu controller; v2 otherwise. */
 static bool find_mount(const char *mountinfo, bool v1, char *point, char *within)
 {
@@ -83,8 +98,11 @@ static bool find_mount(const char *mountinfo, bool v1, char *point, char *within
         if (dash == NULL || sscanf(text, "%*s %*s %*s %4095s %4095s", within, point) != 2 ||
             sscanf(dash + 3, "%31s %*s %511s", type, options) != 2)
             continue;
-        if (v1 ? strcmp(type, "cgroup") == 0 && has_word(options, "cpu") : strcmp(type, "cgroup2") == 0)
+        if (v1 ? strcmp(type, "cgroup") == 0 && has_word(options, "cpu") : strcmp(type, "cgroup2") == 0) {
+            unescape(point);
+            unescape(within);
             return true;
+        }
     }
     return false;
 }
@@ -116,7 +134,7 @@ static bool find_own(const char *cgroup, bool v1, char *own)
 
 /* Not on the stack, which is small in sysmon's case; and not from malloc, which would give that thread an arena. */
 struct scratch {
-    char cgroup[1 << 14], mountinfo[1 << 16], own[PATH], point[PATH], within[PATH], dir[3 * PATH];
+    char cgroup[1 << 14], mountinfo[1 << 20], own[PATH], point[PATH], within[PATH], dir[3 * PATH];
 };
 
 static uint32_t limit_of_hierarchy(struct scratch *s, const char *root, bool v1)

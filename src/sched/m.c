@@ -95,7 +95,7 @@ static void *m_main(void *arg)
     at_ptr_store_rlx(&m->curg, &m->g0);
     san_thread(&m->g0);
     if (m->p != NULL)
-        at_ptr_store_rlx(&m->p->m, m);
+        p_acquire(m, m->p);
     mag__park_loop(m);
     leave(m);
     return NULL;
@@ -251,16 +251,6 @@ static bool take_off_idle_list(struct m *m)
     return found;
 }
 
-/* An M runs again. If everything had been idle for so long that sysmon sleeps, it is needed now. */
-static void look_after_sysmon(struct rt *rt)
-{
-    at_fence_seq(); /* SYS1 */
-    if (unlikely(at_32_load_rlx(&rt->sysmon_asleep) != 0)) {
-        at_64_store_rlx(&rt->clock, (uint64_t)mag__os_now());
-        mag__sysmon_wake();
-    }
-}
-
 bool mag__m_park(struct m *m)
 {
     struct rt *rt = &mag__rt;
@@ -300,7 +290,6 @@ bool mag__m_park(struct m *m)
         if (!mag__p_take_idle(m))
             return mag__m_park(m);
         m->keeper = true;
-        look_after_sysmon(rt);
         return true;
     }
     if (m->handed_exit)
@@ -308,7 +297,6 @@ bool mag__m_park(struct m *m)
     p_acquire(m, m->handed);
     m->searching = m->handed_search;
     m->handed = NULL;
-    look_after_sysmon(rt);
     return true;
 }
 

@@ -285,6 +285,7 @@ static struct g *next_for_thread(struct m *m)
     if (unlikely(m_locked(m) != NULL)) {
         if (m->ends) {
             mag__locked_give_away(m);
+            at_ptr_store_rlx(&m->locked, NULL); /* its descriptor will be somebody else's */
             return NULL;
         }
         return mag__locked_wait(m) ? m_locked(m) : NULL;

@@ -19,10 +19,16 @@ void mag__p_admit_company(struct p *p);
 /* Retires what is to retire and sits in user code or idle. By sysmon. */
 void mag__p_collect_retiring(void);
 
+/* If everything had been idle for so long that sysmon sleeps, it is needed from now on. */
+void mag__sysmon_rouse(void);
+
 static inline void p_acquire(struct m *m, struct p *p)
 {
     m->p = p;
     at_ptr_store_rlx(&p->m, m);
+    at_fence_seq(); /* SYS1 */
+    if (unlikely(at_32_load_rlx(&mag__rt.sysmon_asleep) != 0))
+        mag__sysmon_rouse();
 }
 
 /* A goroutine that lost its P gets an idle one, if there is one, without leaving its thread. */

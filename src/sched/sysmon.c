@@ -9,7 +9,7 @@
  * Pace        a look costs 10 to 20 us here, so it cannot come every 20: LOOK_FAST for BUSY_NS after it had something to do,
  *             then doubling up to LOOK_SLOW, or earlier when a slice ends. After DEEP_NS with every P idle it sleeps until
  *             the next M is given a P. An idle process has no wake-ups at all.
- * Ordering    SYS1  asleep store, fence (sleep_deep), read the idle bits <-> idle bit cleared, fence (m_park), read asleep:
+ * Ordering    SYS1  asleep store, fence (sleep_deep), read the idle bits <-> a P taken, fence (p_acquire), read asleep:
  *                   without this an M could start to run while sysmon goes to sleep, and nobody would look after it.
  * Hogs        a goroutine that lost its P goes on on its own thread. At most LOOSE_PER_P threads for each P may compute
  *             without one: a thousand long computations do not become a thousand threads.
@@ -240,6 +240,12 @@ void mag__sysmon_wake(void)
 {
     at_32_add_rlx(&mag__rt.sysmon_word, 1);
     mag__os_futex_wake(&mag__rt.sysmon_word, 1);
+}
+
+void mag__sysmon_rouse(void)
+{
+    at_64_store_rlx(&mag__rt.clock, (uint64_t)mag__os_now());
+    mag__sysmon_wake();
 }
 
 void mag__sysmon_stop(void)
