@@ -228,6 +228,20 @@ static void a_program_beside_the_runtime_may_wake_it(void)
     T_STR_EQ(child.err, "");
 }
 
+/* Whoever looks for deadlocks meets the first goroutine on its way to the queue. The moment is short: many runs. */
+static void run_often(void *arg)
+{
+    (void)arg;
+    for (long i = 0; i < t_scale(6000); i++)
+        T_EQ(mag_run(nothing, NULL), 0);
+}
+
+static void a_main_that_has_not_begun_is_no_deadlock(void)
+{
+    T_TRUE(in_a_child(run_often, NULL));
+    T_STR_EQ(child.err, "");
+}
+
 /* ---- reported later ---- */
 
 static void *ends_later(void *arg)
@@ -263,6 +277,7 @@ int main(int argc, char **argv)
     T_RUN(a_goroutine_without_a_p_may_wake_it);
     T_RUN(a_deadline_may_wake_it);
     T_RUN(a_program_beside_the_runtime_may_wake_it);
+    T_RUN(a_main_that_has_not_begun_is_no_deadlock);
     T_RUN(a_thread_that_ends_leaves_a_deadlock);
     return t_done();
 }

@@ -207,7 +207,7 @@ static void plays(void *arg)
 
 static void a_pair_and_a_third_share_a_p(void)
 {
-    on(1, plays);
+    T_EQ(mag_run_with(&(mag_config){.procs = 1, .slice = -1}, plays, NULL), 0);
     long total = game.turns[0] + game.turns[1] + game.turns[2];
     printf("%ld, %ld, %ld turns  ", game.turns[0], game.turns[1], game.turns[2]);
     fflush(stdout);

@@ -420,45 +420,70 @@ static void company_from_outside(void)
 
 /* ---- the counters ---- */
 
-static void parks(void *arg) { mag_wg_wait(arg, MAG_FOREVER); }
+enum { COUNTED = 8, PARKED = 40 };
+
+static struct {
+    mag_wg gate, wg;
+    int there;
+} counted;
+
+static void parks(void *arg)
+{
+    (void)arg;
+    mag_wg_wait(&counted.gate, MAG_FOREVER);
+}
+
+/* They spawn when all are there: each on a P of its own. */
+static void spawns(void *arg)
+{
+    (void)arg;
+    __atomic_add_fetch(&counted.there, 1, __ATOMIC_RELEASE);
+    while (get(&counted.there) < COUNTED)
+        sched_yield();
+    for (int i = 0; i < PARKED; i++)
+        T_EQ(mag_go(parks, NULL), 0);
+    mag_wg_done(&counted.wg);
+}
 
 static void sums(void *arg)
 {
     (void)arg;
-    enum { N = 300 };
-    mag_wg gate = {0};
-    mag_stats total, per[8];
-    mag_wg_add(&gate, 1);
-    for (int i = 0; i < N; i++)
-        T_EQ(mag_go(parks, &gate), 0);
-    while (mag_stats_read(&total, NULL, 0), total.parks < N)
+    enum { N = COUNTED * PARKED };
+    mag_stats total, per[COUNTED];
+    memset(&counted, 0, sizeof counted);
+    mag_wg_add(&counted.gate, 1);
+    mag_wg_add(&counted.wg, COUNTED);
+    for (int i = 0; i < COUNTED; i++)
+        T_EQ(mag_go(spawns, NULL), 0);
+    wait_for(&counted.wg);
+    while (mag_stats_read(&total, NULL, 0), total.goroutines != N + 1 || total.runnable != 0 || total.parks < N)
         mag_yield();
     static const int steps[] = {1, 8, 2, 8, 1};
-    int before = 8;
+    int before = COUNTED;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         T_EQ(mag_set_procs(steps[i]), before);
         before = steps[i];
         memset(per, 0xee, sizeof per);
-        T_EQ(mag_stats_read(&total, per, 8), steps[i]);
-        T_EQ(total.spawned, N + 1);
-        T_EQ(total.finished, 0);
+        T_EQ(mag_stats_read(&total, per, COUNTED), steps[i]);
+        T_EQ(total.spawned, N + COUNTED + 1); /* what retired Ps have counted counts */
+        T_EQ(total.finished, COUNTED);
         T_EQ(total.goroutines, N + 1);
         uint64_t spawned = 0;
         for (int p = 0; p < steps[i]; p++)
             spawned += per[p].spawned;
-        T_LE(spawned, N + 1); /* main came from outside, and retired Ps are not shown one by one */
-        for (int p = steps[i]; p < 8; p++)
+        T_LE(spawned, N + COUNTED); /* main came from outside; and retired Ps are not shown one by one */
+        for (int p = steps[i]; p < COUNTED; p++)
             T_EQ(per[p].spawned, UINT64_C(0xeeeeeeeeeeeeeeee));
     }
-    mag_wg_done(&gate);
-    T_EQ(mag_set_procs(8), 1);
-    while (mag_stats_read(&total, NULL, 0), total.finished < N)
+    mag_wg_done(&counted.gate);
+    T_EQ(mag_set_procs(COUNTED), 1);
+    while (mag_stats_read(&total, NULL, 0), total.finished < N + COUNTED)
         mag_yield();
     T_EQ(total.goroutines, 1);
     T_EQ(total.runnable, 0);
 }
 
-static void the_counters_stay_right(void) { on(8, sums, NULL); }
+static void the_counters_stay_right(void) { on(COUNTED, sums, NULL); }
 
 /* ---- the machine changes ---- */
 

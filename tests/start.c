@@ -4,6 +4,7 @@
 
 #include <magpie.h>
 #include <pthread.h>
+#include <sched.h>
 
 enum { THREADS = 4 };
 
@@ -91,7 +92,7 @@ static void meet(void)
 {
     __atomic_add_fetch(&together, 1, __ATOMIC_ACQ_REL);
     while (__atomic_load_n(&together, __ATOMIC_ACQUIRE) % THREADS != 0)
-        ;
+        sched_yield();
 }
 
 static void *stops(void *arg)
@@ -107,7 +108,7 @@ static void *stops(void *arg)
 
 static void of_many_stops_one_wins(void)
 {
-    for (long i = 0; i < t_scale(50); i++) {
+    for (long i = 0; i < t_scale(300); i++) {
         pthread_t t[THREADS];
         long won = 0;
         T_EQ(mag_start(NULL), 0);
@@ -130,7 +131,7 @@ static void *starts(void *arg)
 
 static void of_many_starts_one_wins(void)
 {
-    for (long i = 0; i < t_scale(50); i++) {
+    for (long i = 0; i < t_scale(300); i++) {
         pthread_t t[THREADS];
         long won = 0;
         in_threads(starts, &won, t);

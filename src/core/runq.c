@@ -39,31 +39,34 @@ void mag__runq_init(struct runq *q, uint32_t start)
     at_ptr_store_rlx(&q->next, NULL);
 }
 
-struct g_list mag__runq_half_owner(struct runq *q)
+/* The n oldest from h on, chained; nothing when a thief was faster. */
+static struct g_list take_older(struct runq *q, uint32_t h, uint32_t n)
 {
-    struct g_list list = {0};
-    uint32_t h = at_32_load_rlx(&q->head);
-    uint32_t n = (at_32_load_rlx(&q->tail) - h) / 2;
     struct g *batch[RUNQ_SIZE / 2];
-    if (n == 0)
-        return list;
     for (uint32_t i = 0; i < n; i++)
         batch[i] = at_ptr_load_rlx(&q->slot[(h + i) & MASK]);
     hostile_point();
-    if (!at_32_cas_rel(&q->head, &h, h + n)) /* RQ2 */
-        return list;
+    if (n == 0 || !at_32_cas_rel(&q->head, &h, h + n)) /* RQ2 */
+        return (struct g_list){0};
     for (uint32_t i = 0; i + 1 < n; i++)
         batch[i]->next = batch[i + 1];
     batch[n - 1]->next = NULL;
     return (struct g_list){.first = batch[0], .last = batch[n - 1], .n = n};
 }
 
+struct g_list mag__runq_half_owner(struct runq *q)
+{
+    uint32_t h = at_32_load_rlx(&q->head);
+    return take_older(q, h, (at_32_load_rlx(&q->tail) - h) / 2);
+}
+
 struct g_list mag__runq_spill_owner(struct runq *q, struct g *g)
 {
+    uint32_t h = at_32_load_rlx(&q->head);
     struct g_list list = {0};
-    if (at_32_load_rlx(&q->tail) - at_32_load_rlx(&q->head) != RUNQ_SIZE)
+    if (at_32_load_rlx(&q->tail) - h != RUNQ_SIZE)
         return list; /* thieves made room meanwhile */
-    list = mag__runq_half_owner(q);
+    list = take_older(q, h, RUNQ_SIZE / 2);
     if (list.n == 0)
         return list;
     list.last->next = g;
