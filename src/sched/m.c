@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATIENCE = 100 }; /* tries for a stack, about 10 ms apart, before waiting for one counts as forever */
+enum { PATIENCE = 4 }; /* tries for a stack, about 250 ms apart, before waiting for one counts as forever */
 
 #define IDLE_EXIT_NS ((int64_t)5 * 1000000000)
 

@@ -154,13 +154,13 @@ static void look_at_timers(struct watch *w, int64_t now)
 
 static void keep_house(struct watch *w, int64_t now)
 {
-    if (unlikely(at_32_load_rlx(&mag__rt.nnostack) != 0)) { /* memory may have come free elsewhere */
-        at_32_add_rlx(&mag__rt.nostack_tries, 1);
-        mag__park_retry();
-    }
     if (now >= w->trim_at) {
         size_t n = mag__stack_trim(&mag__rt.arena->stacks) + mag__g_heap_trim(&mag__rt.arena->gs);
         mag__m_reap();
+        if (unlikely(at_32_load_rlx(&mag__rt.nnostack) != 0)) { /* memory may have come free elsewhere */
+            at_32_add_rlx(&mag__rt.nostack_tries, 1);
+            mag__park_retry();
+        }
         w->trim_at = now + TRIM_NS;
         if (n != 0) /* there may be more that was used during the last interval: look again before the deep sleep */
             w->idle_since = 0;
