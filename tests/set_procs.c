@@ -597,6 +597,8 @@ static void a_given_number_stays(void)
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
+    T_RUN(the_machine_is_followed);
+    T_RUN(a_given_number_stays);
     T_RUN(it_returns_the_old_number);
     T_RUN(wrong_numbers_change_nothing);
     T_RUN(without_a_runtime);
@@ -609,7 +611,5 @@ int main(int argc, char **argv)
     T_RUN(from_one_and_back);
     T_RUN(company_from_outside);
     T_RUN(the_counters_stay_right);
-    T_RUN(the_machine_is_followed);
-    T_RUN(a_given_number_stays);
     return t_done();
 }

@@ -148,6 +148,10 @@ bool mag__find_any_work(void)
 static bool give_up(struct m *m)
 {
     struct p *p = m->p;
+    if (unlikely(at_32_load_rlx(&mag__rt.nnostack) != 0 && p->stacks.n != 0)) {
+        mag__stack_cache_drain(&mag__rt.arena->stacks, mag__rt.stack_class, &p->stacks);
+        mag__park_retry();
+    }
     m->p = NULL;
     bool searched = m->searching;
     m->searching = false;

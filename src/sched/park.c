@@ -109,7 +109,9 @@ static void after_end(struct m *m, struct g *g)
     san_unbound(g);
     if (unlikely(mag__m_is_dead(m)))
         return; /* the arena goes as a whole */
-    mag__stack_put(&m->arena->stacks, g->stack_class, m->p ? &m->p->stacks : NULL, mag__rt.stack_class, g->stack);
+    /* while somebody waits for a stack none is kept where only one P finds it */
+    bool keep = m->p != NULL && likely(at_32_load_rlx(&mag__rt.nnostack) == 0);
+    mag__stack_put(&m->arena->stacks, g->stack_class, keep ? &m->p->stacks : NULL, mag__rt.stack_class, g->stack);
     g->stack = NULL;
     discard(m, g);
     if (unlikely(at_32_load_rlx(&mag__rt.nnostack) != 0))

@@ -186,7 +186,8 @@ static bool may_sleep_deep(struct watch *w, int64_t now)
 {
     if (mag__idle_count(&mag__rt.idle) != rt_procs() || mag__find_any_work() ||
         at_32_load_rlx(&mag__rt.nnostack) != 0) {
-        mag__m_check_deadlock();
+        if (at_32_load_rlx(&mag__rt.nnostack) != 0)
+            mag__m_check_deadlock();
         w->idle_since = 0;
         return false;
     }
