@@ -264,7 +264,10 @@ static void works_in_a_storm(void *arg)
         T_EQ(pthread_join(t[i], NULL), 0);
 }
 
-static void go_37741_preempted_from_all_sides(void) { on(3, 1, works_in_a_storm, NULL); } /* every slice is over at once */
+static void go_37741_preempted_from_all_sides(void)
+{
+    on(3, 1, works_in_a_storm, NULL);
+} /* every slice is over at once */
 
 /* ---- crystal_8138 ----
  * The stack of a task that ended was given to a new one on another thread, while the old one still stood on it. */

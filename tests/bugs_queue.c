@@ -131,7 +131,7 @@ static void tokio_5041_index_aba(void)
 
 static void stolen_from_while_stolen_into(void)
 {
-    T_EQ(steal(&other, &to), 0); /* what is being copied there is not there yet */
+    T_EQ(steal(&other, &to), 0);    /* what is being copied there is not there yet */
     uint32_t n = steal(&other, &q); /* and the victim has another thief */
     T_GT(n, 0);
     stands_still = false;
@@ -178,7 +178,8 @@ static void stdexec_bwos_1692_1755_spill_and_steal(void)
             begin(starts[s]);
             for (uint32_t i = 0; i < RUNQ_SIZE; i++)
                 put(&q, i);
-            if (who == 0) { /* the owner stands still in its spill, a thief is through: there is room, nothing is spilled */
+            if (who ==
+                0) { /* the owner stands still in its spill, a thief is through: there is room, nothing is spilled */
                 meanwhile = a_thief_comes;
                 T_EQ(mag__runq_spill_owner(&q, &gs[RUNQ_SIZE]).n, 0);
                 put(&q, RUNQ_SIZE);

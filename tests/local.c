@@ -160,7 +160,8 @@ static long destroyed[KEYS];
 static void counts(void *value) { add(value); }
 
 static mag_local counted[KEYS] = {
-    {.destroy = counts}, {.destroy = counts}, {.destroy = counts}, {.destroy = NULL}, {.destroy = counts}, {.destroy = counts},
+    {.destroy = counts}, {.destroy = counts}, {.destroy = counts},
+    {.destroy = NULL},   {.destroy = counts}, {.destroy = counts},
 };
 
 static void leaves_values(void *arg)
@@ -320,7 +321,8 @@ static void sets_itself(void *value)
     T_EQ(mag_local_set(&endless, value), 0);
 }
 
-static mag_local first = {.destroy = sets_the_second}, second = {.destroy = counts_second}, endless = {.destroy = sets_itself};
+static mag_local first = {.destroy = sets_the_second}, second = {.destroy = counts_second},
+                 endless = {.destroy = sets_itself};
 
 static void sets_again(void *arg)
 {

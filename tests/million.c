@@ -46,7 +46,10 @@ static long most_mappings(void)
     return n > 0 ? n : 65530;
 }
 
-static bool is_measured(void) { return t_state.slow <= 2 && !T_ASAN && !T_TSAN; } /* tools and emulators have memory of their own */
+static bool is_measured(void)
+{
+    return t_state.slow <= 2 && !T_ASAN && !T_TSAN;
+} /* tools and emulators have memory of their own */
 
 static long how_many(void)
 {

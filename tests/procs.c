@@ -58,12 +58,16 @@ static uint32_t allowed(const char *path, ...)
     "32 30 0:28 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct\n"                                              \
     "33 30 0:29 / /sys/fs/cgroup/cpu rw,relatime shared:11 master:2 - cgroup cgroup rw,cpu\n"
 
-static uint32_t v2_with(const char *max) { return allowed(CGROUP, "0::/app\n", MOUNTS, V2, "/sys/fs/cgroup/app/cpu.max", max, NULL); }
+static uint32_t v2_with(const char *max)
+{
+    return allowed(CGROUP, "0::/app\n", MOUNTS, V2, "/sys/fs/cgroup/app/cpu.max", max, NULL);
+}
 
 static uint32_t v1_with(const char *quota, const char *period)
 {
-    return allowed(CGROUP, "5:cpuset:/\n4:cpu:/app\n3:memory:/m\n", MOUNTS, V1, "/sys/fs/cgroup/cpu/app/cpu.cfs_quota_us",
-                   quota, "/sys/fs/cgroup/cpu/app/cpu.cfs_period_us", period, NULL);
+    return allowed(CGROUP, "5:cpuset:/\n4:cpu:/app\n3:memory:/m\n", MOUNTS, V1,
+                   "/sys/fs/cgroup/cpu/app/cpu.cfs_quota_us", quota, "/sys/fs/cgroup/cpu/app/cpu.cfs_period_us", period,
+                   NULL);
 }
 
 /* ---- version 2 ---- */
@@ -96,30 +100,37 @@ static void v2_every_ancestor_counts(void)
     T_EQ(allowed(CHAIN, "/sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n", "/sys/fs/cgroup/a/b/cpu.max", "max 100000\n",
                  "/sys/fs/cgroup/a/cpu.max", "200000 100000\n", NULL),
          2);
-    T_EQ(allowed(CHAIN, "/sys/fs/cgroup/cpu.max", "200000 100000\n", NULL), 2); /* the mount point of a container is not the root */
+    T_EQ(allowed(CHAIN, "/sys/fs/cgroup/cpu.max", "200000 100000\n", NULL),
+         2); /* the mount point of a container is not the root */
 }
 
 static void v2_the_smallest_wins(void)
 {
-    T_EQ(allowed(CHAIN, "/sys/fs/cgroup/a/b/c/cpu.max", "300000 100000\n", "/sys/fs/cgroup/a/cpu.max", "200000 100000\n", NULL), 2);
-    T_EQ(allowed(CHAIN, "/sys/fs/cgroup/a/b/c/cpu.max", "200000 100000\n", "/sys/fs/cgroup/a/cpu.max", "300000 100000\n", NULL), 2);
-    T_EQ(allowed(CHAIN, "/sys/fs/cgroup/a/b/c/cpu.max", "400000 100000\n", "/sys/fs/cgroup/a/b/cpu.max", "100000 100000\n",
-                 "/sys/fs/cgroup/a/cpu.max", "300000 100000\n", NULL),
+    T_EQ(allowed(CHAIN, "/sys/fs/cgroup/a/b/c/cpu.max", "300000 100000\n", "/sys/fs/cgroup/a/cpu.max",
+                 "200000 100000\n", NULL),
+         2);
+    T_EQ(allowed(CHAIN, "/sys/fs/cgroup/a/b/c/cpu.max", "200000 100000\n", "/sys/fs/cgroup/a/cpu.max",
+                 "300000 100000\n", NULL),
+         2);
+    T_EQ(allowed(CHAIN, "/sys/fs/cgroup/a/b/c/cpu.max", "400000 100000\n", "/sys/fs/cgroup/a/b/cpu.max",
+                 "100000 100000\n", "/sys/fs/cgroup/a/cpu.max", "300000 100000\n", NULL),
          1);
 }
 
 /* What is not an ancestor is none of ours. */
 static void v2_siblings_do_not_count(void)
 {
-    T_EQ(allowed(CHAIN, "/sys/fs/cgroup/a/b/d/cpu.max", "100000 100000\n", "/sys/fs/cgroup/a/b/c/d/cpu.max", "100000 100000\n",
-                 "/sys/fs/cpu.max", "100000 100000\n", NULL),
+    T_EQ(allowed(CHAIN, "/sys/fs/cgroup/a/b/d/cpu.max", "100000 100000\n", "/sys/fs/cgroup/a/b/c/d/cpu.max",
+                 "100000 100000\n", "/sys/fs/cpu.max", "100000 100000\n", NULL),
          CPUS);
 }
 
 static void v2_at_the_root(void)
 {
-    T_EQ(allowed(CGROUP, "0::/\n", MOUNTS, V2, "/sys/fs/cgroup/cpu.max", "200000 100000\n", NULL), 2); /* a namespace's */
-    T_EQ(allowed(CGROUP, "0::/\n", MOUNTS, V2, "/sys/fs/cgroup/cgroup.procs", "1\n", NULL), CPUS);      /* the machine's has none */
+    T_EQ(allowed(CGROUP, "0::/\n", MOUNTS, V2, "/sys/fs/cgroup/cpu.max", "200000 100000\n", NULL),
+         2); /* a namespace's */
+    T_EQ(allowed(CGROUP, "0::/\n", MOUNTS, V2, "/sys/fs/cgroup/cgroup.procs", "1\n", NULL),
+         CPUS); /* the machine's has none */
 }
 
 /* ---- containers: the mount shows a part of the hierarchy ---- */
@@ -130,7 +141,8 @@ static void v2_at_the_root(void)
 static void a_container_sees_its_part(void)
 {
     T_EQ(allowed(CGROUP, "0::/docker/abc\n", MOUNTS, PART, TOP, "200000 100000\n", NULL), 2);
-    T_EQ(allowed(CGROUP, "0::/docker/abc/sub\n", MOUNTS, PART, "/sys/fs/cgroup/sub/cpu.max", "300000 100000\n", NULL), 3);
+    T_EQ(allowed(CGROUP, "0::/docker/abc/sub\n", MOUNTS, PART, "/sys/fs/cgroup/sub/cpu.max", "300000 100000\n", NULL),
+         3);
     T_EQ(allowed(CGROUP, "0::/docker/abc/sub\n", MOUNTS, PART, "/sys/fs/cgroup/sub/cpu.max", "300000 100000\n", TOP,
                  "200000 100000\n", NULL),
          2);
@@ -141,8 +153,10 @@ static void outside_of_the_part(void)
 {
     T_EQ(allowed(CGROUP, "0::/kube/xyz\n", MOUNTS, PART, TOP, "200000 100000\n", NULL), 2);
     T_EQ(allowed(CGROUP, "0::/docker\n", MOUNTS, PART, TOP, "200000 100000\n", NULL), 2);
-    T_EQ(allowed(CGROUP, "0::/docker/abcdef\n", MOUNTS, PART, TOP, "200000 100000\n", NULL), 2); /* only begins like it */
-    T_EQ(allowed(CGROUP, "0::/../other\n", MOUNTS, V2, TOP, "200000 100000\n", NULL), 2); /* outside of the namespace's root */
+    T_EQ(allowed(CGROUP, "0::/docker/abcdef\n", MOUNTS, PART, TOP, "200000 100000\n", NULL),
+         2); /* only begins like it */
+    T_EQ(allowed(CGROUP, "0::/../other\n", MOUNTS, V2, TOP, "200000 100000\n", NULL),
+         2); /* outside of the namespace's root */
 }
 
 /* ---- version 1 ---- */
@@ -155,7 +169,8 @@ static void v1_quotas(void)
     T_EQ(v1_with("1600000\n", "100000\n"), CPUS);
 }
 
-#define V1_CHAIN CGROUP, "4:cpu,cpuacct:/a/b\n", MOUNTS, "33 30 0:29 / /cg/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+#define V1_CHAIN                                                                                                       \
+    CGROUP, "4:cpu,cpuacct:/a/b\n", MOUNTS, "33 30 0:29 / /cg/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
 #define V1_LIMIT(dir, quota)                                                                                           \
     "/cg/cpu,cpuacct" dir "/cpu.cfs_quota_us", quota, "/cg/cpu,cpuacct" dir "/cpu.cfs_period_us", "100000\n"
 
@@ -170,9 +185,10 @@ static void v1_every_ancestor_counts(void)
 /* Names that begin like cpu are other controllers. */
 static void v1_only_the_cpu_controller(void)
 {
-    T_EQ(allowed(CGROUP, "5:cpuset:/app\n4:cpuacct:/app\n", MOUNTS, V1, "/sys/fs/cgroup/cpu/app/cpu.cfs_quota_us", "50000\n",
-                 "/sys/fs/cgroup/cpu/app/cpu.cfs_period_us", "100000\n", "/sys/fs/cgroup/cpuset/app/cpu.cfs_quota_us", "50000\n",
-                 "/sys/fs/cgroup/cpuset/app/cpu.cfs_period_us", "100000\n", NULL),
+    T_EQ(allowed(CGROUP, "5:cpuset:/app\n4:cpuacct:/app\n", MOUNTS, V1, "/sys/fs/cgroup/cpu/app/cpu.cfs_quota_us",
+                 "50000\n", "/sys/fs/cgroup/cpu/app/cpu.cfs_period_us", "100000\n",
+                 "/sys/fs/cgroup/cpuset/app/cpu.cfs_quota_us", "50000\n", "/sys/fs/cgroup/cpuset/app/cpu.cfs_period_us",
+                 "100000\n", NULL),
          CPUS);
 }
 
@@ -186,7 +202,8 @@ static void v1_in_a_container(void)
 /* ---- both ---- */
 
 #define HYBRID V1 "40 30 0:36 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
-#define HYBRID_V1 "/sys/fs/cgroup/cpu/app/cpu.cfs_quota_us", "300000\n", "/sys/fs/cgroup/cpu/app/cpu.cfs_period_us", "100000\n"
+#define HYBRID_V1                                                                                                      \
+    "/sys/fs/cgroup/cpu/app/cpu.cfs_quota_us", "300000\n", "/sys/fs/cgroup/cpu/app/cpu.cfs_period_us", "100000\n"
 
 static void hybrid_whichever_has_it(void)
 {
@@ -212,7 +229,8 @@ static void missing_files(void)
     T_EQ(allowed(CGROUP, "", MOUNTS, "", NULL), CPUS);
     T_EQ(allowed(CGROUP, "0::/app\n", MOUNTS, V2, NULL), CPUS);
     T_EQ(allowed(CGROUP, "4:cpu:/app\n", MOUNTS, V1, "/sys/fs/cgroup/cpu/app/cpu.cfs_quota_us", "50000\n", NULL), CPUS);
-    T_EQ(allowed(CGROUP, "4:cpu:/app\n", MOUNTS, V1, "/sys/fs/cgroup/cpu/app/cpu.cfs_period_us", "100000\n", NULL), CPUS);
+    T_EQ(allowed(CGROUP, "4:cpu:/app\n", MOUNTS, V1, "/sys/fs/cgroup/cpu/app/cpu.cfs_period_us", "100000\n", NULL),
+         CPUS);
     T_EQ(allowed(CGROUP, "4:cpu:/app\n", MOUNTS, V2, "/sys/fs/cgroup/app/cpu.max", "100000 100000\n", NULL), CPUS);
 }
 
@@ -228,8 +246,25 @@ static char *filled(char *buf, size_t size, int c)
 static void garbage_in_the_limit(void)
 {
     static const char *const texts[] = {
-        "", "\n", " ", "abc", "abc def", "max", "max max", "50000", "50000\n", "50000 max\n", "50000 0\n", "0 100000\n",
-        "-1 100000\n", "-50000 100000\n", "50000 -100000\n", "1e5 100000\n", "0x1 1\n", "\377\376\001", "100000,100000\n",
+        "",
+        "\n",
+        " ",
+        "abc",
+        "abc def",
+        "max",
+        "max max",
+        "50000",
+        "50000\n",
+        "50000 max\n",
+        "50000 0\n",
+        "0 100000\n",
+        "-1 100000\n",
+        "-50000 100000\n",
+        "50000 -100000\n",
+        "1e5 100000\n",
+        "0x1 1\n",
+        "\377\376\001",
+        "100000,100000\n",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         uint32_t v2 = v2_with(texts[i]), v1 = v1_with(texts[i], "100000\n"), period = v1_with("100000\n", texts[i]);
@@ -247,7 +282,7 @@ static void garbage_in_the_limit(void)
 static void numbers_without_measure(void)
 {
     static const char *const much[] = {
-        "9223372036854775807 100000\n", "9223372036854775807 1\n", "9223372036854775807 9223372036854775\n",
+        "9223372036854775807 100000\n",        "9223372036854775807 1\n",      "9223372036854775807 9223372036854775\n",
         "99999999999999999999999999 100000\n", "9223372036854675809 100000\n",
     };
     for (size_t i = 0; i < sizeof much / sizeof *much; i++)
@@ -264,11 +299,13 @@ static void numbers_without_measure(void)
 static void garbage_around_the_line(void)
 {
     static char line[6000], text[20000];
-    T_EQ(allowed(CGROUP, "\n\n:\n::\n:::\nx\n0:\n0::/app", MOUNTS, "\n \nx\n - \n1 2 3\n - cgroup2\n" V2, TWO, NULL), 2);
+    T_EQ(allowed(CGROUP, "\n\n:\n::\n:::\nx\n0:\n0::/app", MOUNTS, "\n \nx\n - \n1 2 3\n - cgroup2\n" V2, TWO, NULL),
+         2);
     filled(line, sizeof line, 'x');
     snprintf(text, sizeof text, "%s\n0::/app\n", line); /* a path too long to be one, before what is looked for */
     T_EQ(allowed(CGROUP, text, MOUNTS, V2, TWO, NULL), 2);
-    snprintf(text, sizeof text, "29 23 0:25 / /x rw - overlay overlay rw,lowerdir=%s\n%s", line, V2); /* layers upon layers */
+    snprintf(text, sizeof text, "29 23 0:25 / /x rw - overlay overlay rw,lowerdir=%s\n%s", line,
+             V2); /* layers upon layers */
     T_EQ(allowed(CGROUP, "0::/app\n", MOUNTS, text, TWO, NULL), 2);
     snprintf(text, sizeof text, "0::/%s\n", line);
     T_EQ(allowed(CGROUP, text, MOUNTS, V2, TWO, NULL), CPUS);
@@ -286,8 +323,8 @@ static void odd_names(void)
 /* The kernel writes a blank in a mount point as \040. */
 static void a_mount_point_with_a_blank(void)
 {
-    T_EQ(allowed(CGROUP, "0::/app\n", MOUNTS, "30 23 0:26 / /my\\040groups rw - cgroup2 cgroup2 rw\n", "/my groups/app/cpu.max",
-                 "200000 100000\n", NULL),
+    T_EQ(allowed(CGROUP, "0::/app\n", MOUNTS, "30 23 0:26 / /my\\040groups rw - cgroup2 cgroup2 rw\n",
+                 "/my groups/app/cpu.max", "200000 100000\n", NULL),
          2);
 }
 
@@ -298,7 +335,9 @@ static void far_down_in_the_tree(void)
     for (int i = 0; i < 200; i++)
         strcat(own, "/level");
     snprintf(file, sizeof file, "/sys/fs/cgroup%s/cpu.max", own + 3);
-    T_EQ(allowed(CGROUP, own, MOUNTS, V2, file, "300000 100000\n", "/sys/fs/cgroup/level/level/cpu.max", "200000 100000\n", NULL), 2);
+    T_EQ(allowed(CGROUP, own, MOUNTS, V2, file, "300000 100000\n", "/sys/fs/cgroup/level/level/cpu.max",
+                 "200000 100000\n", NULL),
+         2);
 }
 
 /* A machine with hundreds of containers: the hierarchy's line may come late. */
@@ -308,8 +347,9 @@ static void behind_many_mounts(void)
     static char text[MOUNTED * 100 + sizeof V2];
     size_t n = 0;
     for (int i = 0; i < MOUNTED; i++)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%d 23 0:%d / /var/lib/containers/overlay/%d/merged rw - overlay none rw\n",
-                              i + 100, i + 100, i);
+        n += (size_t)snprintf(text + n, sizeof text - n,
+                              "%d 23 0:%d / /var/lib/containers/overlay/%d/merged rw - overlay none rw\n", i + 100,
+                              i + 100, i);
     strcpy(text + n, V2);
     T_GT(n, 200000);
     T_EQ(allowed(CGROUP, "0::/app\n", MOUNTS, text, TWO, NULL), 2);

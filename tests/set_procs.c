@@ -134,8 +134,12 @@ static void changes_many_times(void *arg)
         T_EQ(mag_set_procs(procs), before);
         before = procs;
         switch (below(&random, 4)) {
-        case 0: mag_yield(); break;
-        case 1: spin_ns(below(&random, 200) * MAG_US); break;
+        case 0:
+            mag_yield();
+            break;
+        case 1:
+            spin_ns(below(&random, 200) * MAG_US);
+            break;
         }
     }
     ends();
