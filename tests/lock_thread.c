@@ -457,6 +457,20 @@ static void some_locked_all_wait(void *arg)
     wait_for(&never);
 }
 
+static void locks_and_ends(void *arg)
+{
+    (void)arg;
+    mag_lock_thread();
+}
+
+/* The only thread there was ends with a goroutine: nobody is left to notice that main waits for ever. */
+static void waits_without_a_thread(void *arg)
+{
+    (void)arg;
+    T_EQ(mag_go(locks_and_ends, NULL), 0);
+    wait_for(&never);
+}
+
 static void run_deadlocks(void *procs)
 {
     if (t_threads() != 1)
@@ -467,6 +481,9 @@ static void run_deadlocks(void *procs)
     never = (mag_wg){0};
     mag_wg_add(&never, 1);
     T_EQ(mag_run_with(&cfg, some_locked_all_wait, NULL), -EDEADLK);
+    never = (mag_wg){0};
+    mag_wg_add(&never, 1);
+    T_EQ(mag_run_with(&cfg, waits_without_a_thread, NULL), -EDEADLK);
     T_EVENTUALLY(t_threads() == 1, 2000);
 }
 

@@ -215,8 +215,8 @@ static uint64_t live_goroutines(void)
 bool mag__m_is_deadlock_locked(void)
 {
     struct rt *rt = &mag__rt;
-    uint32_t nms = at_32_load_rlx(&rt->nms); /* none: main has not begun yet */
-    if (nms == 0 || at_32_load_rlx(&rt->nidle_ms) + rt->nlocked_ms != nms || rt->by_start)
+    uint32_t nms = at_32_load_rlx(&rt->nms);
+    if (rt->m_ids == 0 /* main has not begun yet */ || at_32_load_rlx(&rt->nidle_ms) + rt->nlocked_ms != nms || rt->by_start)
         return false;
     if (mag__clock_next() != TIMER_NEVER || at_32_load_acq(&rt->firing) != 0) /* CLK4 */
         return false;

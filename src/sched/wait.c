@@ -120,10 +120,13 @@ void mag__wait_ready_all(struct m *m, struct waiter *first)
 static void clear_g(struct g *g, void *arg)
 {
     (void)arg;
+    enum g_state state = g_state(g);
+    if (state != G_WAITING && state != G_RUNNABLE)
+        return; /* running on, or just ended: then ext is a free list's */
     struct waiter *w = g->after_arg;
-    if (g_state(g) == G_WAITING && w->leave != NULL)
+    if (state == G_WAITING && w->leave != NULL)
         w->leave(w);
-    if (g_state(g) != G_RUNNING && g->ext != NULL && g->ext->group != NULL)
+    if (g->ext != NULL && g->ext->group != NULL)
         mag__rt.leave_group(g->ext); /* the group's memory may outlive this run */
 }
 
