@@ -90,8 +90,8 @@ static void bad_environment_is_refused(void)
         {"MAGPIE_PROCS", "+2"},
         {"MAGPIE_PROCS", "0x2"},
         {"MAGPIE_PROCS", "2.0"},
-        {"MAGPIE_PROCS", "4294967298"},             /* 2^32 + 2 */
-        {"MAGPIE_PROCS", "18446744073709551618"},   /* 2^64 + 2 */
+        {"MAGPIE_PROCS", "4294967298"},           /* 2^32 + 2 */
+        {"MAGPIE_PROCS", "18446744073709551618"}, /* 2^64 + 2 */
         {"MAGPIE_STACK", "x"},
         {"MAGPIE_STACK", "0"},
         {"MAGPIE_STACK", ""},

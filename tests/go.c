@@ -217,7 +217,7 @@ static void names(void *arg)
     T_STR_HAS(dump, "\"main\"");
 
     for (mag_stats total = {.goroutines = 2}; total.goroutines > 1; mag_stats_read(&total, NULL, 0))
-        mag_yield(); /* done comes a moment before the end */
+        mag_yield();    /* done comes a moment before the end */
     mag_wg_add(&wg, 1); /* a descriptor used again does not keep its name */
     T_EQ(mag_go(dumps_itself, &wg), 0);
     wait_for(&wg);

@@ -11,10 +11,7 @@ static void nothing(void *arg) { (void)arg; }
 static void done(void *wg) { mag_wg_done(wg); }
 static void wait_for(mag_wg *wg) { T_EQ(mag_wg_wait(wg, MAG_FOREVER), 0); }
 
-static void on(int procs, mag_fn fn)
-{
-    T_EQ(mag_run_with(&(mag_config){.procs = procs, .slice = -1}, fn, NULL), 0);
-}
+static void on(int procs, mag_fn fn) { T_EQ(mag_run_with(&(mag_config){.procs = procs, .slice = -1}, fn, NULL), 0); }
 
 static void burst(int n)
 {
@@ -338,7 +335,8 @@ static void scheddetail_adds_ps_ms_and_gs(void)
     int tick, m, size, next;
     char status[16];
     T_EQ(sscanf(line_with("  P0: "), "  P0: status=%15s schedtick=%d m=%d runqsize=%d runnext=%d", status, &tick, &m,
-                &size, &next), 5);
+                &size, &next),
+         5);
     T_TRUE(strcmp(status, "running") == 0 || strcmp(status, "idle") == 0);
     T_STR_HAS(text, "\n  P1: status=");
     int p;

@@ -99,7 +99,8 @@ static void beside(void *hog)
     while (!get(&ticked))
         mag_yield();
     T_EVENTUALLY(stats().retakes_computing + stats().retakes_blocked >= 1, 10000); /* counted when it is over */
-    T_LT(t_now() - start, 5 * MAG_S * t_state.slow); /* the slice is 10 ms */
+    /* the slice is 10 ms */
+    T_LT(t_now() - start, 5 * MAG_S * t_state.slow);
     __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
 }
 

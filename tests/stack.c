@@ -135,7 +135,8 @@ static void an_overflow_is_named(void)
     static const struct {
         struct overflow how;
         const char *words;
-    } all[] = {{{0, false}, "256 KiB"}, {{0, true}, "256 KiB"}, {{16 << 10, true}, "16 KiB"}, {{1 << 20, true}, "1024 KiB"}};
+    } all[] = {
+        {{0, false}, "256 KiB"}, {{0, true}, "256 KiB"}, {{16 << 10, true}, "16 KiB"}, {{1 << 20, true}, "1024 KiB"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         t_fork(&c, run_overflow, (void *)&all[i].how);
         T_EQ(c.signal, SIGSEGV);

@@ -328,7 +328,7 @@ struct t_child {
 
 enum { T_CHILD_MS = 20000 };
 
-/* What a build says of itself is not what the case is about. */
+/* What a build or an emulator says of itself is not what the case is about. */
 static inline void t_drop_line(char *text, const char *start)
 {
     char *at = strstr(text, start), *end = at ? strchr(at, '\n') : NULL;
@@ -380,6 +380,7 @@ static inline void t_fork(struct t_child *c, void (*fn)(void *), void *arg)
     }
     close(fd[0]);
     t_drop_line(c->err, "magpie: hostile build");
+    t_drop_line(c->err, "qemu: uncaught target signal");
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
