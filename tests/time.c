@@ -640,6 +640,64 @@ static void signals_on_a_channel(void)
     T_TRUE(mag_signal_new(&set, 1) == NULL); /* no runtime */
 }
 
+/* ---- a bug of ours ---- */
+
+/* An M that went to sleep announced until when it would keep the time, saw an earlier timer, looked again, and when that one
+ * had gone meanwhile it took its own announcement for another's: everybody slept on, and no timer fired any more. It takes
+ * many threads that go to sleep while deadlines come and go. */
+struct couple {
+    mag_chan *c;
+    long rounds;
+    mag_wg *wg;
+};
+
+static void waits_briefly(void *arg)
+{
+    struct couple *k = arg;
+    uint64_t random = (uintptr_t)k->c;
+    for (long i = 0; i < k->rounds; i++) {
+        int r = mag_chan_recv(k->c, NULL, mag_in((int64_t)(t_random_r(&random) % 6000)));
+        T_TRUE(r == 0 || r == -ETIMEDOUT);
+    }
+    mag_wg_done(k->wg);
+}
+
+static void sends_briefly(void *arg)
+{
+    struct couple *k = arg;
+    uint64_t random = (uintptr_t)k->c + 1;
+    for (long i = 0; i < k->rounds; i++) {
+        if (t_random_r(&random) % 4 == 0)
+            T_EQ(mag_sleep((int64_t)(t_random_r(&random) % 6000)), 0);
+        int r = mag_chan_send(k->c, NULL, mag_in((int64_t)(t_random_r(&random) % 6000)));
+        T_TRUE(r == 0 || r == -ETIMEDOUT);
+    }
+    mag_wg_done(k->wg);
+}
+
+static void couples(void *arg)
+{
+    (void)arg;
+    enum { COUPLES = 8 };
+    struct couple k[COUPLES];
+    mag_wg wg = {0};
+    mag_wg_add(&wg, 2 * COUPLES);
+    for (int i = 0; i < COUPLES; i++) {
+        k[i] = (struct couple){.c = mag_chan_new(0, 0), .rounds = t_scale(10000), .wg = &wg};
+        T_EQ(mag_go(waits_briefly, &k[i]), 0);
+        T_EQ(mag_go(sends_briefly, &k[i]), 0);
+    }
+    T_EQ(mag_wg_wait(&wg, MAG_FOREVER), 0);
+    for (int i = 0; i < COUPLES; i++)
+        mag_chan_unref(k[i].c);
+}
+
+static void bug_the_keeper_believed_itself_another(void)
+{
+    on(4, couples);
+    on(16, couples);
+}
+
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
@@ -658,5 +716,6 @@ int main(int argc, char **argv)
     T_RUN(a_duration_is_no_deadline);
     T_RUN(a_pending_timer_is_no_deadlock);
     T_RUN(signals_on_a_channel);
+    T_RUN(bug_the_keeper_believed_itself_another);
     return t_done();
 }

@@ -69,6 +69,15 @@ bool mag__clock_run_all(struct p *p)
     return some;
 }
 
+void mag__clock_kept(int64_t until)
+{
+    uint64_t mine = (uint64_t)until;
+    if (until != TIMER_NEVER)
+        at_64_cas_rlx(&mag__rt.keeper_until, &mine, (uint64_t)TIMER_NEVER);
+}
+
+/* What stands in keeper_until is kept by somebody: who changes its mind takes its own word back before it looks again, or it
+ * would believe that word to be another's. */
 int64_t mag__clock_keep(void)
 {
     for (;;) {
@@ -76,18 +85,14 @@ int64_t mag__clock_keep(void)
         uint64_t until = at_64_load_rlx(&mag__rt.keeper_until);
         if (next >= (int64_t)until)
             return TIMER_NEVER;
-        at_64_store_rlx(&mag__rt.keeper_until, (uint64_t)next);
+        if (!at_64_cas_rlx(&mag__rt.keeper_until, &until, (uint64_t)next))
+            continue;
         at_fence_seq(); /* CLK1 */
+        hostile_point();
         if (mag__clock_next() >= next)
             return next;
+        mag__clock_kept(next);
     }
-}
-
-void mag__clock_kept(int64_t until)
-{
-    uint64_t mine = (uint64_t)until;
-    if (until != TIMER_NEVER)
-        at_64_cas_rlx(&mag__rt.keeper_until, &mine, (uint64_t)TIMER_NEVER);
 }
 
 bool mag__clock_add(struct timer *t, int64_t when, int64_t period)
