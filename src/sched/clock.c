@@ -12,7 +12,7 @@
  *             CLK4  firing release (run) -> acquire (deadlock check): without this a goroutine between the heap and a queue could
  *                   be taken for one that waits forever.
  *             CLK2  silent release (shutdown) -> acquire (delete): without this a timer's memory could go while it still fires.
- *             CLK3  in_rt := 1, fence, read the epoch (delete) <-> epoch += 1, fence, read in_rt (shutdown): without this the Ps
+ *             CLK3  in_rt := 1, fence, read the epoch (delete, block) <-> epoch += 1, fence, read in_rt (shutdown): without this the Ps
  *                   could go while a goroutine's thread deletes a timer from one.
  */
 #include "sched/sched.h"
@@ -46,6 +46,8 @@ static bool run(struct timers *ts, struct p *p, int64_t now)
             some = true;
         }
     } while (more);
+    if (some)
+        at_64_store_rlx(p != NULL ? &p->urgent_at : &mag__rt.urgent_at, (uint64_t)now);
     at_32_add_rel(&mag__rt.firing, (uint32_t)-1); /* CLK4 */
     return some;
 }
@@ -100,7 +102,7 @@ bool mag__clock_add(struct timer *t, int64_t when, int64_t period)
     if (mag__foreign_enter() != 0)
         return false;
     struct m *m = mag__m_self();
-    struct p *p = m == NULL ? NULL : at_ptr_load_rlx(&m->tok); /* its heap has a lock: it need not be ours */
+    struct p *p = m == NULL ? NULL : mag__token_peek(m); /* its heap has a lock: it need not be ours */
     t->epoch = at_32_load_rlx(&mag__rt.epoch);
     t->at = TIMER_OUT;
     bool added = mag__timer_add(p != NULL ? &p->timers : &p_at(0)->timers, t, when, period);

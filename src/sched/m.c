@@ -93,6 +93,7 @@ static void *m_main(void *arg)
     mag__m_set_self(m);
     at_32_store_rlx(&m->in_rt, 1);
     at_ptr_store_rlx(&m->curg, &m->g0);
+    at_32_store_rlx(&m->tid, mag__os_thread_id());
     san_thread(&m->g0);
     if (m->p != NULL)
         p_acquire(m, m->p);
@@ -153,6 +154,15 @@ static COLD void warn_threads(struct rt *rt, int error)
     else
         mag__panic_say("cannot start a thread (%s): goroutines wait for one of the %u there are", strerror(-error),
                        at_32_load_rlx(&rt->nms));
+}
+
+bool mag__m_can_run(void)
+{
+    struct rt *rt = &mag__rt;
+    if (at_32_load_rlx(&rt->nidle_ms) != 0 || at_32_load_rlx(&rt->nms) < rt->max_threads)
+        return true;
+    warn_threads(rt, 0);
+    return false;
 }
 
 /* A new thread with this P. */
@@ -222,7 +232,7 @@ bool mag__m_is_deadlock_locked(void)
         return false;
     if (at_32_load_rlx(&rt->nnostack) != 0 && at_32_load_rlx(&rt->nostack_tries) <= PATIENCE)
         return false;
-    return mag__globq_length(&rt->globq) == 0 && live_goroutines() != 0 &&
+    return mag__globq_length(&rt->globq) == 0 && mag__globq_length(&rt->held) == 0 && live_goroutines() != 0 &&
            mag__os_thread_count() == (int)at_32_load_rlx(&rt->nms) + 2;
 }
 
