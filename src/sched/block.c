@@ -9,7 +9,7 @@
 
 static bool somebody_waits(const struct p *p)
 {
-    return !mag__runq_is_empty(&p->runq) || mag__globq_length(&mag__rt.globq) != 0;
+    return !runq_is_drained(&p->runq) || mag__globq_length(&mag__rt.globq) != 0;
 }
 
 /* In the runtime while it looks: what it looks at stays. */
@@ -19,12 +19,11 @@ void mag_block_begin(void)
     if (m == NULL || m_in_rt(m))
         return;
     at_32_store_rlx(&m->in_rt, 1);
-    at_32_store_rlx(&m->announced, 1);
     if (unlikely(at_32_load_rlx(&mag__rt.announced) == 0))
         at_32_store_rlx(&mag__rt.announced, 1);
-    at_fence_seq(); /* BLK1 CLK3 */
+    at_32_store_fence(&m->announced, 1); /* BLK1 CLK3 */
     struct p *p = mag__token_peek(m);
-    if (p != NULL && !mag__m_is_dead(m) && unlikely(somebody_waits(p)))
+    if (likely(!mag__m_is_dead(m)) && p != NULL && unlikely(somebody_waits(p)))
         mag__retake_announced();
     compiler_barrier();
     at_32_store_rlx(&m->in_rt, 0);

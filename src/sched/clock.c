@@ -30,6 +30,27 @@ int64_t mag__clock_next(void)
     return next;
 }
 
+/* With a P the first one runs next and the others queue. Without, every P is busy, perhaps with goroutines that compute: they
+ * go before the others in the global queue, and a P is retaken for them soon (retake.c). */
+static void ready_all(struct p *p, struct g **ready, uint32_t n, bool first)
+{
+    struct g_list list = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        if (p == NULL) {
+            g_set_state(ready[i], G_RUNNABLE);
+            g_list_put(&list, ready[i]);
+        } else if (first && i == 0 && mag__runq_next_peek(&p->runq) == NULL) {
+            mag__wake_next(p, ready[i]);
+        } else {
+            mag__wake_tail(p, ready[i]);
+        }
+    }
+    if (list.n != 0) {
+        mag__globq_put_front(&mag__rt.globq, list);
+        mag__wake_searcher(NULL);
+    }
+}
+
 static bool run(struct timers *ts, struct p *p, int64_t now)
 {
     struct g *ready[BATCH];
@@ -38,13 +59,8 @@ static bool run(struct timers *ts, struct p *p, int64_t now)
     at_32_add_rlx(&mag__rt.firing, 1);
     do {
         more = mag__timer_run(ts, now, ready, BATCH, &n);
-        for (uint32_t i = 0; i < n; i++) {
-            if (p != NULL)
-                mag__wake_tail(p, ready[i]);
-            else
-                mag__wake_global(ready[i]);
-            some = true;
-        }
+        ready_all(p, ready, n, !some);
+        some |= n != 0;
     } while (more);
     if (some)
         at_64_store_rlx(p != NULL ? &p->urgent_at : &mag__rt.urgent_at, (uint64_t)now);

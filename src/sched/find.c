@@ -127,7 +127,7 @@ static struct g *steal(struct m *m, struct p *p)
         woken = false;
         if (g == NULL)
             g = mag__find_global(p);
-        if (g == NULL && last && mag__clock_run_all(p))
+        if (g == NULL && last && mag__clock_run_all(p) && (g = mag__find_runnext(p)) == NULL)
             g = mag__runq_get_owner(&p->runq);
         if (g != NULL || last || must_attend(p))
             return g;

@@ -29,12 +29,18 @@ struct rt mag__rt;
 
 static __thread struct m *self __attribute__((tls_model("initial-exec")));
 
-/* The barrier keeps gcc from merging two calls: the goroutine may have changed threads between them. */
-NOIPA struct m *mag__m_self(void)
+ptrdiff_t mag__m_self_at;
+
+/* Before any other constructor that may call us. */
+__attribute__((constructor(101))) static void find_self(void)
 {
-    struct m *m = self;
-    __asm__ volatile("" : "+r"(m)::"memory");
-    return m;
+    char *thread;
+#if defined(__x86_64__)
+    __asm__ volatile("movq %%fs:0, %0" : "=r"(thread));
+#else
+    __asm__ volatile("mrs %0, tpidr_el0" : "=r"(thread));
+#endif
+    mag__m_self_at = (char *)&self - thread;
 }
 
 NOIPA void mag__m_set_self(struct m *m) { self = m; }
@@ -288,8 +294,11 @@ bool mag__m_park(struct m *m)
         if (r == 0)
             break;
         bool due = mag__os_now() >= until;
-        if (due && !mag__idle_some(&mag__rt.idle))
-            continue; /* every P is busy: their owners and sysmon see to the timers */
+        if (due && !mag__idle_some(&mag__rt.idle)) { /* every P is busy: one may have to be retaken */
+            if (mag__clock_run_all(NULL))
+                mag__sysmon_wake();
+            continue;
+        }
         if (!due && until < exit_at)
             continue;
         if (!take_off_idle_list(m)) {

@@ -32,12 +32,7 @@ static COLD void no_stack(struct g *g)
 {
     mag__lock_take(&mag__rt.nostack_lock);
     struct g_list *l = &mag__rt.nostack;
-    g->next = NULL;
-    if (l->n++ == 0)
-        l->first = g;
-    else
-        l->last->next = g;
-    l->last = g;
+    g_list_put(l, g);
     at_32_store_rlx(&mag__rt.nnostack, l->n);
     bool warn = !mag__rt.warned_stacks;
     mag__rt.warned_stacks = true;

@@ -27,7 +27,7 @@
 
 #define URGENT_SLICE (1000 * (int64_t)1000)
 #define URGENT_NS (20 * (int64_t)1000000)
-#define OLD_NS (1000 * (int64_t)1000000)
+#define OLD_NS (4000 * (int64_t)1000000)
 #define AGAIN_NS (100 * (int64_t)1000)
 enum { LOOSE_PER_P = 4, HOGS = 3 };
 
@@ -126,6 +126,8 @@ static bool retake(struct p *p, struct m *m, enum lost why, int64_t now)
     } else {
         COUNT_ANY(&mag__rt.count, retakes_blocked);
     }
+    p->global_in = 1; /* who waits longest, or is urgent, waits there */
+    p->next_streak = NEXT_STREAK;
     if (mag__m_run(p, false) == 0)
         return true;
     /* no thread after all: what waits here goes where the others find it, and the P to whoever comes first */
@@ -189,6 +191,7 @@ static void look_at(struct retake_look *l, struct p *p, int64_t now)
 {
     struct m *m = at_ptr_load_acq(&p->m); /* TOK2 */
     int64_t age = slice_age(p, now), slice = slice_of(p, now);
+    l->hogged |= age >= URGENT_SLICE;
     if (m == NULL || !others_wait(p))
         return;
     bool outside = mag__token_peek(m) == p;

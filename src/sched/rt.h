@@ -149,6 +149,8 @@ struct rt {
     a32 silent;              /* stopping, and no M holds a P any more */
     a32 epoch;               /* counts starts and stops: an M of another epoch must end */
     a32 sysmon_asleep;
+    a64 sysmon_until;        /* when sysmon will look next */
+    a32 hogged;              /* some P's slice has lasted long: sysmon must know of timers to come */
     a64 keeper_until;        /* until when an M sleeps to run timers, TIMER_NEVER: none does */
     a64 clock;               /* a recent mag__os_now(), about 10 ms old at most while anything runs */
 
@@ -196,8 +198,23 @@ static inline uint32_t rt_procs(void) { return at_32_load_acq(&mag__rt.procs); /
 static inline uint32_t rt_made(void) { return at_32_load_acq(&mag__rt.made); /* PR1 */ }
 
 /* The M of this thread, NULL outside the runtime. Never kept across anything that may switch. */
-struct m *mag__m_self(void);
+extern ptrdiff_t mag__m_self_at; /* where it is, from the thread pointer: the same for every thread (initial-exec) */
 void mag__m_set_self(struct m *m);
+
+/* In assembly: no compiler keeps a thread pointer or a thread-local's address over it, however much it inlines. As a call that
+ * is never inlined it cost 1 ns more in each public function (m.c). */
+static ALWAYS_INLINE struct m *mag__m_self(void)
+{
+    struct m *m;
+#if defined(__x86_64__)
+    __asm__ volatile("movq %%fs:(%1), %0" : "=r"(m) : "r"(mag__m_self_at) : "memory");
+#elif defined(__aarch64__)
+    __asm__ volatile("mrs %0, tpidr_el0\n\tldr %0, [%0, %1]" : "=&r"(m) : "r"(mag__m_self_at) : "memory");
+#else
+#error "the thread pointer of this machine"
+#endif
+    return m;
+}
 
 static inline bool m_in_rt(const struct m *m) { return at_32_load_rlx(&m->in_rt) != 0; }
 static inline struct g *m_locked(const struct m *m) { return at_ptr_load_rlx(&m->locked); }

@@ -165,6 +165,7 @@ void mag__foreign_leave(void);
 struct retake_look {
     int64_t again;  /* look again after at most so long */
     bool wanted;    /* somebody waits behind a slice that is half over */
+    bool hogged;    /* no P is idle, and one's slice lasts already long */
     bool blocked;   /* a P was retaken from a thread that sleeps in the kernel */
 };
 /* By sysmon. */

@@ -79,6 +79,8 @@ static void look_at_slices(struct watch *w, int64_t now)
         w->pause = LOOK_FAST;
     }
     set_checkpoint(l.wanted);
+    if (at_32_load_rlx(&mag__rt.hogged) != l.hogged)
+        at_32_store_rlx(&mag__rt.hogged, l.hogged);
 }
 
 /* ---- timers ---- */
@@ -167,7 +169,9 @@ static void *sysmon_main(void *arg)
         uint32_t word = at_32_load_rlx(&mag__rt.sysmon_word);
         if (at_32_load_rlx(&mag__rt.state) == RT_STOPPING)
             return NULL;
-        mag__os_futex_wait(&mag__rt.sysmon_word, word, mag__os_now() + w.pause);
+        now = mag__os_now();
+        at_64_store_rlx(&mag__rt.sysmon_until, (uint64_t)(now + w.pause));
+        mag__os_futex_wait(&mag__rt.sysmon_word, word, now + w.pause);
         now = mag__os_now();
         at_64_store_rlx(&mag__rt.clock, (uint64_t)now);
         w.pause = now < w.busy_until ? LOOK_FAST : w.pause * 2;
