@@ -55,7 +55,7 @@ bool mag__p_retire(struct p *p)
 /* Takes a retiring P from where it can be taken. */
 static void collect(struct p *p)
 {
-    struct m *m = at_ptr_load_rlx(&p->m);
+    struct m *m = at_ptr_load_acq(&p->m); /* TOK2 */
     if (at_32_load_rlx(&p->life) != P_RETIRING)
         return;
     if (!mag__idle_take(&mag__rt.idle, p->index) && !(m != NULL && mag__token_take(m, p)))
@@ -118,7 +118,7 @@ static void end_solitude(struct p *p)
 {
     at_32_or_rlx(&p->attention, ATTEND_COMPANY);
     while (at_32_load_acq(&p->runq.alone) != 0) { /* PR3 */
-        struct m *m = at_ptr_load_rlx(&p->m);
+        struct m *m = at_ptr_load_acq(&p->m); /* TOK2 */
         if (mag__idle_take(&mag__rt.idle, p->index)) {
             mag__p_admit_company(p);
             mag__idle_put(&mag__rt.idle, p->index, false);

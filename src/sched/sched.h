@@ -25,7 +25,7 @@ void mag__sysmon_rouse(void);
 static inline void p_acquire(struct m *m, struct p *p)
 {
     m->p = p;
-    at_ptr_store_rlx(&p->m, m);
+    at_ptr_store_rel(&p->m, m); /* TOK2 */
     at_fence_seq(); /* SYS1 */
     if (unlikely(at_32_load_rlx(&mag__rt.sysmon_asleep) != 0))
         mag__sysmon_rouse();

@@ -80,7 +80,7 @@ static bool others_wait(struct p *p)
 
 static void retake(struct watch *w, struct p *p, int64_t now)
 {
-    struct m *m = at_ptr_load_rlx(&p->m);
+    struct m *m = at_ptr_load_acq(&p->m); /* TOK2 */
     if (m == NULL || at_32_load_rlx(&mag__rt.loose) >= LOOSE_PER_P * rt_procs())
         return;
     if (!mag__token_take(m, p))

@@ -12,6 +12,8 @@
  * Who         enter, leave: the M's own thread. take: anyone.
  * Ordering    TOK1  tok store release (leave) -> tok xchg / cas acquire (enter, take): without this the new holder could
  *                   see the P's ring, caches and counters as they were before its last holder used them.
+ *             TOK2  p->m store release (p_acquire) -> acquire (who looks for a P's token): without this it could compare the token
+ *                   word of an M that it sees unwritten.
  * Nesting     in_rt tells a signal handler that interrupted the runtime from a goroutine that lost its P.
  * Rejected    an in_rt flag against a retake flag with membarrier: loses Ps unless it grows a third state, and a take
  *             costs 10 to 15 us instead of 0.1 to 0.3.
