@@ -159,12 +159,23 @@ static void shrink(struct rt *rt, uint32_t from, uint32_t to)
     }
 }
 
-int mag__p_set_procs(uint32_t procs)
+/* Under the lock: what was asked for meanwhile wins over what the machine allows; and shutdown, having passed this lock, counts on
+ * every P that exists having been told to stop. */
+static int refused(const struct rt *rt, bool follow)
+{
+    if (follow && at_32_load_rlx(&rt->procs_fixed) != 0)
+        return -ECANCELED;
+    return at_32_load_rlx(&rt->state) == RT_STOPPING ? -ESHUTDOWN : 0;
+}
+
+int mag__p_set_procs(uint32_t procs, bool follow)
 {
     struct rt *rt = &mag__rt;
     mag__lock_take(&rt->procs_lock);
     uint32_t old = rt_procs();
-    int r = make_up_to(rt, procs);
+    int r = refused(rt, follow);
+    if (r == 0)
+        r = make_up_to(rt, procs);
     if (r == 0 && procs > old)
         grow(rt, old, procs);
     else if (r == 0 && procs < old)
