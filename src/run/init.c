@@ -97,6 +97,25 @@ static int wait_done(void)
 
 static mag_time in_or_forever(int64_t ns) { return ns == INT64_MAX ? MAG_FOREVER : mag_in(ns); }
 
+/* Main is in the global queue. A first thread that cannot be had is an error now, not a hang; a P that is in somebody's hands for
+ * a moment (mag_set_procs) comes back, or with a thread. */
+static int first_thread(void)
+{
+    struct rt *rt = &mag__rt;
+    while (at_32_load_rlx(&rt->nms) == 0 && mag__globq_length(&rt->globq) != 0) {
+        int i = mag__idle_take_any(&rt->idle, 0), r;
+        if (i < 0) {
+            mag__os_nap(20000);
+            continue;
+        }
+        if ((r = mag__m_run(p_at((uint32_t)i), false)) == 0)
+            break;
+        mag__idle_put(&rt->idle, (unsigned)i, false);
+        return mag__globq_get(&rt->globq, 1).n != 0 ? r : 0; /* unless sysmon has found one after all */
+    }
+    return 0;
+}
+
 int mag_run_with(const mag_config *cfg, mag_fn fn, void *arg)
 {
     if (fn == NULL)
@@ -111,9 +130,8 @@ int mag_run_with(const mag_config *cfg, mag_fn fn, void *arg)
                       .flags = G_MAIN,
                       .created = __builtin_return_address(0)};
     r = mag__spawn(&s);
-    /* A first thread that cannot be had is an error now, not a hang; unless sysmon has found one after all. */
-    if (r == 0 && at_32_load_rlx(&mag__rt.nms) == 0 && mag__globq_get(&mag__rt.globq, 1).n != 0)
-        r = -EAGAIN;
+    if (r == 0)
+        r = first_thread();
     if (r == 0 && wait_done() == DONE_DEADLOCK) {
         mag__panic_say("deadlock: every goroutine waits for something that can never come");
         mag__dump_all(STDERR_FILENO);

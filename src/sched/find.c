@@ -53,6 +53,13 @@ struct g *mag__find_one_global(struct p *p)
     return one.first;
 }
 
+COLD void mag__find_passed_over(struct p *p)
+{
+    struct g *g = mag__runq_next_take_owner(&p->runq);
+    if (g != NULL)
+        mag__wake_tail(p, g);
+}
+
 /* ---- global ---- */
 
 struct g *mag__find_global(struct p *p)

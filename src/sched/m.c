@@ -108,31 +108,34 @@ static void *m_main(void *arg)
     return NULL;
 }
 
-/* sysmon may look at a spare M's words at any time, and finds zeros there: they need no more than that. */
-static NO_SANITIZE void wipe(struct m *m)
+/* A spare M becomes a new one. Others may look at its words at any time (p->m still points here): what they look at is atomic, and
+ * tok, which they compare, has been NULL since its thread ended. The rest was the thread's own, and that has been joined. */
+static void renew(struct m *m)
 {
-    for (size_t i = 0; i < sizeof *m; i++)
-        ((volatile char *)m)[i] = 0;
+    must(at_ptr_load_rlx(&m->tok) == NULL && m->deferred == NULL && m->orphan == NULL);
+    at_ptr_store_rlx(&m->locked, NULL);
+    at_32_store_rlx(&m->announced, 0);
+    m->p = m->handed = NULL;
+    m->searching = m->loose = m->keeper = m->ends = m->handed_search = m->handed_exit = false;
+    m->lock_depth = 0;
 }
 
 /* Ms stay in rt.ms until the run is over: sysmon, dumps and p->m may look at them at any time. */
 static struct m *new_m_locked(struct rt *rt)
 {
-    struct m *m = rt->spare_ms, *next;
+    struct m *m = rt->spare_ms;
     if (m != NULL) {
         rt->spare_ms = m->next_idle;
-        next = m->next_all;
-        wipe(m);
-        m->next_all = next;
+        renew(m);
     } else {
         m = aligned_alloc(CACHE_LINE, (sizeof *m + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
         if (m == NULL)
             return NULL;
         memset(m, 0, sizeof *m);
         m->next_all = at_ptr_load_rlx(&rt->ms);
+        m->id = rt->m_ids++;
         at_ptr_store_rel(&rt->ms, m); /* MS1 */
     }
-    m->id = rt->m_ids++;
     m->epoch = at_32_load_rlx(&rt->epoch);
     m->arena = rt->arena;
     at_32_store_rlx(&m->live, 1);

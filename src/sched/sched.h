@@ -10,8 +10,8 @@
 
 int mag__p_init_all(uint32_t procs);
 void mag__p_fini_all(void);
-/* The old number, or -ENOMEM. */
-int mag__p_set_procs(uint32_t procs);
+/* The old number; -ENOMEM, -ESHUTDOWN. follow: by what the machine allows, -ECANCELED if somebody asked for a number. */
+int mag__p_set_procs(uint32_t procs, bool follow);
 /* The caller holds p, which is to retire: its goroutines move on, and p is nobody's. False: it is needed again. */
 bool mag__p_retire(struct p *p);
 /* The caller holds p, the only one so far: from now on there may be thieves. */

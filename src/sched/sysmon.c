@@ -119,7 +119,7 @@ static void keep_house(struct watch *w, int64_t now)
     if (now >= w->follow_at) {
         uint32_t procs;
         if (at_32_load_rlx(&mag__rt.procs_fixed) == 0 && (procs = mag__rt.follow()) != rt_procs())
-            mag__p_set_procs(procs);
+            mag__p_set_procs(procs, true);
         w->follow_at = now + FOLLOW_NS;
     }
     if (mag__rt.schedtrace != 0 && now >= w->trace_at) {

@@ -34,7 +34,7 @@ static void summary(struct out *o, int64_t now)
 
 static void detail_p(struct out *o, struct p *p)
 {
-    struct m *m = at_ptr_load_rlx(&p->m);
+    struct m *m = at_ptr_load_acq(&p->m); /* TOK2 */
     struct counters *c = &p->count;
     bool idle = mag__idle_is(&mag__rt.idle, p->index);
     mag__out_print(o, "  P%u: status=%s schedtick=%u m=%d runqsize=%u runnext=%d steals=%llu stolen=%llu attempts=%llu spills=%llu\n",
