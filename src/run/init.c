@@ -58,7 +58,7 @@ static int start(const mag_config *cfg, bool by_start)
     struct settings s;
     uint32_t off = RT_OFF;
     if (!at_32_cas_acq(&rt->state, &off, RT_STARTING)) /* RUN1 */
-        return -EBUSY;
+        return off == RT_FORKED ? -EPERM : -EBUSY;
     int r = mag__config_read(cfg, &s);
     if (r == 0)
         r = mag__env_read(&s);
@@ -75,6 +75,7 @@ static int start(const mag_config *cfg, bool by_start)
     if ((r = mag__sysmon_start()) != 0)
         goto no_sysmon;
     mag__signal_install();
+    mag__fork_prepare();
     at_32_store_rel(&rt->state, RT_RUNNING); /* FOR2 */
     return 0;
 no_sysmon:

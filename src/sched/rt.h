@@ -100,7 +100,7 @@ struct m {
     struct arena *orphan;     /* rt.m_lock: the runtime ended without this thread; the last such frees the arena */
 };
 
-enum rt_state { RT_OFF, RT_STARTING, RT_RUNNING, RT_STOPPING };
+enum rt_state { RT_OFF, RT_STARTING, RT_RUNNING, RT_STOPPING, RT_FORKED /* for good: run/fork.c */ };
 
 /* What goroutines live in. It outlives the runtime while a goroutine of it is still in foreign code. */
 struct arena {

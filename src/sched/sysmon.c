@@ -136,7 +136,7 @@ static void keep_house(struct watch *w, int64_t now)
 static bool may_sleep_deep(struct watch *w, int64_t now)
 {
     if (mag__idle_count(&mag__rt.idle) != rt_procs() || mag__find_any_work() ||
-        at_32_load_rlx(&mag__rt.nnostack) != 0) {
+        mag__globq_length(&mag__rt.held) != 0 || at_32_load_rlx(&mag__rt.nnostack) != 0) {
         if (at_32_load_rlx(&mag__rt.nnostack) != 0)
             mag__m_check_deadlock();
         w->idle_since = 0;
