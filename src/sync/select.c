@@ -174,7 +174,9 @@ static ptrdiff_t choose(struct choice *s, mag_case *cases, mag_time deadline)
             break;
         if (entered || mag__token_enter(m) != NULL)
             break;
-        unlock_all(s); /* it lost its P and may have to leave the thread: not with the locks */
+        unlock_all(s); /* it lost its P and may have to leave the thread, for good even: not with the locks */
+        mag__wait_unpin(pinned);
+        pinned = false;
         m = mag__park_regain(m);
         entered = true;
     }

@@ -154,7 +154,8 @@ static NOINLINE int wait_thread(struct queued *q, int64_t deadline, const struct
     if (s != NULL)
         s->before(NULL, s->arg);
     mag__wait_thread(&q->waiter, deadline);
-    leave(&q->waiter);
+    if (q->waiter.result != -ESHUTDOWN) /* then it has left, and the object may have gone with the stacks */
+        leave(&q->waiter);
     return waiter_outcome(&q->waiter) == WAIT_LATE ? -ETIMEDOUT : q->waiter.result;
 }
 
