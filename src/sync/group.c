@@ -39,6 +39,7 @@ struct joiner {
     struct waiter w; /* first: what a goroutine's after_arg points to */
     struct joiner *next;
     struct group *group;
+    a32 in;          /* it is among the joiners; lock writes */
 };
 
 static struct group *of(mag_group *g) { return (struct group *)g; }
@@ -136,6 +137,7 @@ static void leave_group(struct g_ext *x)
     if (--g->members == 0)
         for (struct joiner *j = g->joiners, *next; j != NULL; j = next) {
             next = j->next; /* decided, it waits only for the lock */
+            at_32_store_rlx(&j->in, 0);
             if (waiter_decide(&j->w, WAIT_WOKEN) == DECIDED_READY) {
                 j->w.next = NULL;
                 *end = &j->w;
@@ -206,16 +208,24 @@ int mag_group_go_copy(mag_group *group, mag_fn fn, const void *arg, size_t size)
 
 /* ---- joining ---- */
 
-static void leave_joiners(struct waiter *w)
+static void leave_joiners(struct joiner *j)
 {
-    struct joiner *j = container_of(w, struct joiner, w);
     mag__spin_take(&j->group->lock);
     for (struct joiner **at = &j->group->joiners; *at != NULL; at = &(*at)->next)
         if (*at == j) {
             *at = j->next;
             break;
         }
+    at_32_store_rlx(&j->in, 0);
     mag__spin_give(&j->group->lock);
+}
+
+/* For one who never comes back: if it is out already, the group may be gone. */
+static void forget(struct waiter *w)
+{
+    struct joiner *j = container_of(w, struct joiner, w);
+    if (at_32_load_rlx(&j->in) != 0)
+        leave_joiners(j);
 }
 
 /* Waits until there are no members. 0, -ETIMEDOUT, -ECANCELED, -ESHUTDOWN. */
@@ -235,16 +245,17 @@ static int wait_members(struct group *g, mag_time deadline, bool may_cancel, con
         return r;
     }
     if (m == NULL)
-        waiter_init_thread(&j.w, leave_joiners);
+        waiter_init_thread(&j.w, forget);
     else {
         struct g_ext *x = m_curg(m)->ext;
         if (!may_cancel && x != NULL)
             at_32_bump_owner(&x->shield, 1);
-        waiter_init(&j.w, m_curg(m), true, leave_joiners);
+        waiter_init(&j.w, m_curg(m), true, forget);
         if (!may_cancel && x != NULL)
             at_32_bump_owner(&x->shield, (uint32_t)-1);
     }
     j.next = g->joiners;
+    at_32_store_rlx(&j.in, 1);
     g->joiners = &j;
     mag__spin_give(&g->lock);
     if (m == NULL) {
@@ -260,7 +271,7 @@ static int wait_members(struct group *g, mag_time deadline, bool may_cancel, con
     }
     int error = wait_error(waiter_outcome(&j.w));
     if (j.w.result != -ESHUTDOWN) /* then it has left, and the group may have gone with the stacks */
-        leave_joiners(&j.w); /* woken or not: the last member's last touch is to unlock */
+        leave_joiners(&j); /* woken or not: the last member's last touch is to unlock */
     return error != 0 ? error : j.w.result;
 }
 
