@@ -145,7 +145,7 @@ static bool delete_if_of(struct timer *t, uint32_t epoch) { return t->epoch == e
  * not let go while it is in the runtime; a foreign thread is waited for once it has been counted. */
 bool mag__clock_delete(struct timer *t)
 {
-    bool pending = false;
+    bool pending = false, alive = false;
     if (t->home == NULL)
         return false;
     struct m *m = mag__m_self();
@@ -153,13 +153,14 @@ bool mag__clock_delete(struct timer *t)
         mag__token_enter(m);
         at_fence_seq(); /* CLK3 */
         uint32_t epoch = at_32_load_rlx(&mag__rt.epoch);
-        bool alive = likely(m->epoch == epoch);
-        if (alive)
+        alive = m->epoch == epoch;
+        if (likely(alive))
             pending = delete_if_of(t, epoch);
-        mag__token_leave(m); /* before the wait: the P is one of those it is for */
-        if (!alive)
-            wait_for_silence();
-    } else if (mag__foreign_enter() == 0) {
+        mag__token_leave(m); /* before any wait: the P is one of those it is for */
+    }
+    if (likely(alive))
+        return pending;
+    if (mag__foreign_enter() == 0) { /* also a straggler, of a timer that it added in the next runtime */
         pending = delete_if_of(t, at_32_load_rlx(&mag__rt.epoch));
         mag__foreign_leave();
     } else {
