@@ -38,6 +38,9 @@ static void apply(const struct settings *s)
     at_32_store_rlx(&rt->done, DONE_NOT);
     at_32_store_rlx(&rt->silent, 0);
     at_32_store_rlx(&rt->loose, 0);
+    at_64_store_rlx(&rt->polled_at, 0);
+    at_32_store_rlx(&rt->seat, 0);
+    at_32_store_rlx(&rt->poll_slow, 0);
     at_64_store_rlx(&rt->keeper_until, (uint64_t)TIMER_NEVER);
     memset(&rt->count, 0, sizeof rt->count);
     rt->m_ids = 0;

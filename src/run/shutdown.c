@@ -18,6 +18,7 @@
  */
 #include "run/run.h"
 #include "base/panic.h"
+#include "sched/netpoll.h"
 #include "sched/wait.h"
 
 #include <errno.h>
@@ -58,7 +59,7 @@ static void send_idle_ms_home(void)
     for (struct m *next; m != NULL; m = next) {
         next = m->next_idle;
         m->handed_exit = true;
-        mag__parker_unpark(&m->parker);
+        mag__netpoll_unpark(m);
     }
 }
 
@@ -180,6 +181,7 @@ int mag__shutdown(int64_t deadline)
     wait_foreign();
     bool late = !wait_threads(deadline) && orphan_stragglers();
     struct arena *arena = rt->arena;
+    mag__poll_stop(&arena->poll, late);
     rt->arena = NULL;
     free_ms();
     mag__globq_get(&rt->globq, UINT32_MAX);
