@@ -225,7 +225,7 @@ struct g *mag__find_next(struct m *m)
         }
         struct g *g = mag__find_near(p);
         if (g == NULL && mag__netpoll_try(p))
-            g = mag__runq_get_owner(&p->runq);
+            g = mag__find_near(p);
         if (g == NULL)
             g = steal(m, p);
         if (g != NULL) {

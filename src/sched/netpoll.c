@@ -18,8 +18,9 @@
 #include "sched/netpoll.h"
 #include "sched/wait.h"
 
+enum { FEWEST = 8 };
 #define GLANCE_NS ((int64_t)50 * 1000)
-#define GLANCE_LATE ((int64_t)200 * 1000)
+#define GLANCE_LATE ((int64_t)1000 * 1000)
 #define LOOK_PACE ((int64_t)1000 * 1000)
 
 static struct poll *rt_poll(void) { return &mag__rt.arena->poll; }
@@ -100,18 +101,22 @@ void mag__netpoll_bring_in(struct p *p, const struct harvest *h)
 
 /* ---- in the search ---- */
 
+/* At most as many as the ring has room for: what spilled from it into the global queue would fall behind all that comes later. In
+ * the kernel they wait in the order in which they came. */
 static bool ask(struct p *p, int64_t now)
 {
+    uint32_t room = RUNQ_SIZE - mag__runq_length(&p->runq), most = room < FEWEST ? FEWEST : room < HARVEST ? room : HARVEST;
     struct harvest h;
     if (unlikely(at_32_load_rlx(&mag__rt.poll_slow) != 0))
         at_32_store_rlx(&mag__rt.poll_slow, 0);
     if (!sit())
         return false;
     at_64_store_rlx(&mag__rt.polled_at, (uint64_t)now);
-    h.n = mag__backend_wait(&rt_poll()->backend, h.events, HARVEST, 0);
+    h.n = mag__backend_wait(&rt_poll()->backend, h.events, most, 0);
     rise();
     COUNT_OWNER(&p->count, polls);
-    return h.n != 0 && deliver(p, &h) != 0;
+    /* what waits in the global queue was there before */
+    return h.n != 0 && deliver(mag__globq_length(&mag__rt.globq) == 0 ? p : NULL, &h) != 0;
 }
 
 bool mag__netpoll_try(struct p *p) { return mag__netpoll_is_wanted() && ask(p, mag__os_now()); }
@@ -129,8 +134,8 @@ void mag__netpoll_glance(struct p *p)
 
 static bool should_sit(void)
 {
-    return mag__netpoll_is_wanted() &&
-           (mag__idle_count(&mag__rt.idle) >= rt_procs() || at_32_load_rlx(&mag__rt.poll_slow) != 0) && sit();
+    unsigned idle = mag__idle_count(&mag__rt.idle);
+    return (idle >= rt_procs() || (idle != 0 && at_32_load_rlx(&mag__rt.poll_slow) != 0)) && mag__netpoll_is_wanted() && sit();
 }
 
 enum slept mag__netpoll_sleep(struct m *m, int64_t until, int64_t exit_at, struct harvest *h)
