@@ -186,11 +186,55 @@ static void go_45867_work_conservation(void)
         unattended(procs, meetings);
 }
 
+/* ---- passed over ----
+ * A runnext has had its turns and the ring gets one: nobody was told of the goroutine that now waits in runnext, who searched has
+ * passed by already, and who comes from the ring computes for long. */
+
+static int chain_ended;
+
+static void chain(void *arg)
+{
+    uintptr_t left = (uintptr_t)arg;
+    if (left == 0)
+        set(&chain_ended);
+    else
+        T_EQ(mag_go(chain, (void *)(left - 1)), 0);
+}
+
+static void computes_until_the_chain_ends(void *wg)
+{
+    spin_until(&chain_ended, "a runnext behind its turns");
+    mag_wg_done(wg);
+}
+
+static void chain_beside(void *wg)
+{
+    for (long i = 0; i < t_scale(3000); i++) {
+        mag_wg computed = {0};
+        mag_wg_add(&computed, 1);
+        chain_ended = 0;
+        T_EQ(mag_go(computes_until_the_chain_ends, &computed), 0);
+        T_EQ(mag_go(chain, (void *)(uintptr_t)8), 0);
+        T_EQ(mag_wg_wait(&computed, MAG_FOREVER), 0);
+        spin_ns(i % 30 * 1000); /* the helper is asleep again, or about to be */
+    }
+    mag_wg_done(wg);
+}
+
+static void chains(void) { to_the_end(chain_beside); }
+
+static void a_runnext_passed_over_is_told(void)
+{
+    for (int procs = 2; procs <= 4; procs++)
+        unattended(procs, chains);
+}
+
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
     T_RUN(go_55160_the_global_queue_counts);
     T_RUN(julia_36699_asleep_beside_a_task);
     T_RUN(go_45867_work_conservation);
+    T_RUN(a_runnext_passed_over_is_told);
     return t_done();
 }

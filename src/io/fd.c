@@ -52,10 +52,10 @@ static ssize_t read_slow(struct io *io, const struct vec *a)
         return r;
     bool disk = is_disk_file(io->fd);
     if (disk)
-        mag__io_block_begin();
+        mag_block_begin();
     ssize_t n = io_result(readv(io->fd, a->v, a->n));
     if (disk)
-        mag__io_block_end();
+        mag_block_end();
     return n;
 }
 
@@ -127,9 +127,9 @@ static ssize_t write_slow(struct io *io, const struct vec *a)
         return r;
     if (!is_disk_file(io->fd))
         return write_piece(io->fd, a);
-    mag__io_block_begin();
+    mag_block_begin();
     ssize_t n = io_result(writev(io->fd, a->v, a->n));
-    mag__io_block_end();
+    mag_block_end();
     return n;
 }
 

@@ -55,11 +55,11 @@ static ssize_t ask_blocking(struct io *io, io_ask ask, void *arg)
 {
     ssize_t r;
     io->block = true;
-    mag__io_block_begin();
+    mag_block_begin();
     do
         r = ask(io, arg);
     while (r == -EINTR);
-    mag__io_block_end();
+    mag_block_end();
     return r;
 }
 
@@ -105,5 +105,3 @@ int mag__io_pause(int64_t ns, int64_t deadline)
     return r == -ETIMEDOUT ? 0 : r;
 }
 
-void mag__io_block_begin(void) {}
-void mag__io_block_end(void) {}

@@ -45,8 +45,4 @@ int mag__io_pause(int64_t ns, int64_t deadline);
 /* sock.c. */
 int mag__sock_connect(int fd, const struct sockaddr *address, socklen_t size, int64_t deadline, const char *function);
 
-/* Around a call that may block its thread: the P is free. */
-void mag__io_block_begin(void);
-void mag__io_block_end(void);
-
 #endif

@@ -41,6 +41,10 @@ static void apply(const struct settings *s)
     at_64_store_rlx(&rt->polled_at, 0);
     at_32_store_rlx(&rt->seat, 0);
     at_32_store_rlx(&rt->poll_slow, 0);
+    at_32_store_rlx(&rt->loose_cap, UINT32_MAX);
+    at_32_store_rlx(&rt->announced, 0);
+    at_64_store_rlx(&rt->urgent_at, 0);
+    memset(rt->hogs, 0, sizeof rt->hogs);
     at_64_store_rlx(&rt->keeper_until, (uint64_t)TIMER_NEVER);
     memset(&rt->count, 0, sizeof rt->count);
     rt->m_ids = 0;
@@ -57,7 +61,7 @@ static int start(const mag_config *cfg, bool by_start)
     struct settings s;
     uint32_t off = RT_OFF;
     if (!at_32_cas_acq(&rt->state, &off, RT_STARTING)) /* RUN1 */
-        return -EBUSY;
+        return off == RT_FORKED ? -EPERM : -EBUSY;
     int r = mag__config_read(cfg, &s);
     if (r == 0)
         r = mag__env_read(&s);
@@ -74,6 +78,7 @@ static int start(const mag_config *cfg, bool by_start)
     if ((r = mag__sysmon_start()) != 0)
         goto no_sysmon;
     mag__signal_install();
+    mag__fork_prepare();
     at_32_store_rel(&rt->state, RT_RUNNING); /* FOR2 */
     return 0;
 no_sysmon:
@@ -96,6 +101,25 @@ static int wait_done(void)
 
 static mag_time in_or_forever(int64_t ns) { return ns == INT64_MAX ? MAG_FOREVER : mag_in(ns); }
 
+/* Main is in the global queue. A first thread that cannot be had is an error now, not a hang; a P that is in somebody's hands for
+ * a moment (mag_set_procs) comes back, or with a thread. */
+static int first_thread(void)
+{
+    struct rt *rt = &mag__rt;
+    while (at_32_load_rlx(&rt->nms) == 0 && mag__globq_length(&rt->globq) != 0) {
+        int i = mag__idle_take_any(&rt->idle, 0), r;
+        if (i < 0) {
+            mag__os_nap(20000);
+            continue;
+        }
+        if ((r = mag__m_run(p_at((uint32_t)i), false)) == 0)
+            break;
+        mag__idle_put(&rt->idle, (unsigned)i, false);
+        return mag__globq_get(&rt->globq, 1).n != 0 ? r : 0; /* unless sysmon has found one after all */
+    }
+    return 0;
+}
+
 int mag_run_with(const mag_config *cfg, mag_fn fn, void *arg)
 {
     if (fn == NULL)
@@ -110,9 +134,8 @@ int mag_run_with(const mag_config *cfg, mag_fn fn, void *arg)
                       .flags = G_MAIN,
                       .created = __builtin_return_address(0)};
     r = mag__spawn(&s);
-    /* A first thread that cannot be had is an error now, not a hang; unless sysmon has found one after all. */
-    if (r == 0 && at_32_load_rlx(&mag__rt.nms) == 0 && mag__globq_get(&mag__rt.globq, 1).n != 0)
-        r = -EAGAIN;
+    if (r == 0)
+        r = first_thread();
     if (r == 0 && wait_done() == DONE_DEADLOCK) {
         mag__panic_say("deadlock: every goroutine waits for something that can never come");
         mag__dump_all(STDERR_FILENO);

@@ -184,7 +184,7 @@ int mag_set_procs(int n)
     if (r != 0)
         return r;
     at_32_store_rlx(&mag__rt.procs_fixed, 1);
-    r = mag__p_set_procs((uint32_t)n);
+    r = mag__p_set_procs((uint32_t)n, false);
     mag__foreign_leave();
     return r;
 }

@@ -30,8 +30,8 @@ static void collect_ps(void)
     int64_t pause = 1000;
     for (uint32_t i = 0; i < rt_made();) {
         struct p *p = p_at(i);
-        struct m *m = at_ptr_load_rlx(&p->m);
-        if (at_32_load_acq(&p->life) == P_RETIRED /* PR2 */ || mag__idle_take(&rt->idle, i) || (m != NULL && mag__token_take(m, p))) {
+        struct m *m = at_ptr_load_acq(&p->m); /* TOK2 */
+        if (at_32_load_acq(&p->life) == P_RETIRED /* PR2 */ || mag__idle_take(&rt->idle, i) || (m != NULL && mag__token_take(m, p, LOST_OTHER))) {
             i++;
             continue;
         }
@@ -185,6 +185,7 @@ int mag__shutdown(int64_t deadline)
     rt->arena = NULL;
     free_ms();
     mag__globq_get(&rt->globq, UINT32_MAX);
+    mag__globq_get(&rt->held, UINT32_MAX);
     mag__p_fini_all();
     mag__signal_remove();
     if (!late)

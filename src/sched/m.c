@@ -30,12 +30,18 @@ struct rt mag__rt;
 
 static __thread struct m *self __attribute__((tls_model("initial-exec")));
 
-/* The barrier keeps gcc from merging two calls: the goroutine may have changed threads between them. */
-NOIPA struct m *mag__m_self(void)
+ptrdiff_t mag__m_self_at;
+
+/* Before any other constructor that may call us. */
+__attribute__((constructor(101))) static void find_self(void)
 {
-    struct m *m = self;
-    __asm__ volatile("" : "+r"(m)::"memory");
-    return m;
+    char *thread;
+#if defined(__x86_64__)
+    __asm__ volatile("movq %%fs:0, %0" : "=r"(thread));
+#else
+    __asm__ volatile("mrs %0, tpidr_el0" : "=r"(thread));
+#endif
+    mag__m_self_at = (char *)&self - thread;
 }
 
 NOIPA void mag__m_set_self(struct m *m) { self = m; }
@@ -95,6 +101,7 @@ static void *m_main(void *arg)
     mag__m_set_self(m);
     at_32_store_rlx(&m->in_rt, 1);
     at_ptr_store_rlx(&m->curg, &m->g0);
+    at_32_store_rlx(&m->tid, mag__os_thread_id());
     san_thread(&m->g0);
     if (m->p != NULL)
         p_acquire(m, m->p);
@@ -103,31 +110,34 @@ static void *m_main(void *arg)
     return NULL;
 }
 
-/* sysmon may look at a spare M's words at any time, and finds zeros there: they need no more than that. */
-static NO_SANITIZE void wipe(struct m *m)
+/* A spare M becomes a new one. Others may look at its words at any time (p->m still points here): what they look at is atomic, and
+ * tok, which they compare, has been NULL since its thread ended. The rest was the thread's own, and that has been joined. */
+static void renew(struct m *m)
 {
-    for (size_t i = 0; i < sizeof *m; i++)
-        ((volatile char *)m)[i] = 0;
+    must(at_ptr_load_rlx(&m->tok) == NULL && m->deferred == NULL && m->orphan == NULL);
+    at_ptr_store_rlx(&m->locked, NULL);
+    at_32_store_rlx(&m->announced, 0);
+    m->p = m->handed = NULL;
+    m->searching = m->loose = m->keeper = m->ends = m->handed_search = m->handed_exit = false;
+    m->lock_depth = 0;
 }
 
 /* Ms stay in rt.ms until the run is over: sysmon, dumps and p->m may look at them at any time. */
 static struct m *new_m_locked(struct rt *rt)
 {
-    struct m *m = rt->spare_ms, *next;
+    struct m *m = rt->spare_ms;
     if (m != NULL) {
         rt->spare_ms = m->next_idle;
-        next = m->next_all;
-        wipe(m);
-        m->next_all = next;
+        renew(m);
     } else {
         m = aligned_alloc(CACHE_LINE, (sizeof *m + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
         if (m == NULL)
             return NULL;
         memset(m, 0, sizeof *m);
         m->next_all = at_ptr_load_rlx(&rt->ms);
+        m->id = rt->m_ids++;
         at_ptr_store_rel(&rt->ms, m); /* MS1 */
     }
-    m->id = rt->m_ids++;
     m->epoch = at_32_load_rlx(&rt->epoch);
     m->arena = rt->arena;
     at_32_store_rlx(&m->live, 1);
@@ -155,6 +165,15 @@ static COLD void warn_threads(struct rt *rt, int error)
     else
         mag__panic_say("cannot start a thread (%s): goroutines wait for one of the %u there are", strerror(-error),
                        at_32_load_rlx(&rt->nms));
+}
+
+bool mag__m_can_run(void)
+{
+    struct rt *rt = &mag__rt;
+    if (at_32_load_rlx(&rt->nidle_ms) != 0 || at_32_load_rlx(&rt->nms) < rt->max_threads)
+        return true;
+    warn_threads(rt, 0);
+    return false;
 }
 
 /* A new thread with this P. */
@@ -227,7 +246,7 @@ bool mag__m_is_deadlock_locked(void)
         return false;
     if (at_32_load_rlx(&rt->nnostack) != 0 && at_32_load_rlx(&rt->nostack_tries) <= PATIENCE)
         return false;
-    return mag__globq_length(&rt->globq) == 0 && live_goroutines() != 0 &&
+    return mag__globq_length(&rt->globq) == 0 && mag__globq_length(&rt->held) == 0 && live_goroutines() != 0 &&
            mag__os_thread_count() == (int)at_32_load_rlx(&rt->nms) + 2;
 }
 
@@ -284,9 +303,11 @@ bool mag__m_park(struct m *m)
         if (how == SLEPT_TOKEN)
             break;
         bool timers = mag__os_now() >= until, due = timers || h.n != 0;
-        if (due && !mag__idle_some(&mag__rt.idle)) {
+        if (due && !mag__idle_some(&mag__rt.idle)) { /* every P is busy: one may have to be retaken */
             mag__netpoll_bring_in(NULL, &h);
-            continue; /* every P is busy: their owners and sysmon see to the timers */
+            if (timers && mag__clock_run_all(NULL))
+                mag__sysmon_wake();
+            continue;
         }
         if (!due && (how == SLEPT_AGAIN || until < exit_at))
             continue;

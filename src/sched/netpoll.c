@@ -59,30 +59,35 @@ static void bring_to_ring(struct p *p, const struct poll_chain *c)
         mag__wake_searcher(&p->count);
 }
 
-static void bring_to_global(const struct poll_chain *c)
+/* front: the Ps compute, and one will be retaken for them (retake.c). */
+static void bring_to_global(const struct poll_chain *c, bool front)
 {
     struct g_list list = {0};
     for (struct poll_wait *x = c->first, *next; x != NULL; x = next) {
         struct g *g = x->w->g;
         next = x->next;
         g_set_state(g, G_RUNNABLE);
-        g->next = NULL;
-        *(list.n++ == 0 ? &list.first : &list.last->next) = g;
-        list.last = g;
+        g_list_put(&list, g);
     }
-    if (list.n != 0)
-        mag__wake_global_list(list);
+    if (front)
+        mag__globq_put_front(&mag__rt.globq, list);
+    else
+        mag__globq_put_list(&mag__rt.globq, list);
+    mag__wake_searcher(NULL);
 }
 
-static unsigned deliver(struct p *p, const struct harvest *h)
+static unsigned deliver(struct p *p, const struct harvest *h, int64_t now, bool front)
 {
     struct poll_chain c;
     mag__poll_chain_init(&c);
     mag__poll_deliver(rt_poll(), h->events, h->n, &c);
+    if (c.n == 0)
+        return 0;
+    at_64_store_rlx(p != NULL ? &p->urgent_at : &mag__rt.urgent_at, (uint64_t)now);
     if (p != NULL)
         bring_to_ring(p, &c);
     else
-        bring_to_global(&c);
+        bring_to_global(&c, front);
     return c.n;
 }
 
@@ -92,9 +97,9 @@ void mag__netpoll_bring_in(struct p *p, const struct harvest *h)
     if (h->n == 0)
         return;
     if (p != NULL) {
-        deliver(p, h);
+        deliver(p, h, mag__os_now(), false);
     } else if (mag__foreign_enter() == 0) {
-        deliver(NULL, h);
+        deliver(NULL, h, mag__os_now(), false);
         mag__foreign_leave();
     }
 }
@@ -116,7 +121,7 @@ static bool ask(struct p *p, int64_t now)
     rise();
     COUNT_OWNER(&p->count, polls);
     /* what waits in the global queue was there before */
-    return h.n != 0 && deliver(mag__globq_length(&mag__rt.globq) == 0 ? p : NULL, &h) != 0;
+    return h.n != 0 && deliver(mag__globq_length(&mag__rt.globq) == 0 ? p : NULL, &h, now, false) != 0;
 }
 
 bool mag__netpoll_try(struct p *p) { return mag__netpoll_is_wanted() && ask(p, mag__os_now()); }
@@ -182,7 +187,7 @@ void mag__netpoll_look(int64_t now, int64_t *pause)
     rise();
     COUNT_ANY(&mag__rt.count, polls);
     if (h.n != 0)
-        deliver(NULL, &h);
+        deliver(NULL, &h, now, true);
     if (*pause > LOOK_PACE)
         *pause = LOOK_PACE;
 }

@@ -55,10 +55,10 @@ bool mag__p_retire(struct p *p)
 /* Takes a retiring P from where it can be taken. */
 static void collect(struct p *p)
 {
-    struct m *m = at_ptr_load_rlx(&p->m);
+    struct m *m = at_ptr_load_acq(&p->m); /* TOK2 */
     if (at_32_load_rlx(&p->life) != P_RETIRING)
         return;
-    if (!mag__idle_take(&mag__rt.idle, p->index) && !(m != NULL && mag__token_take(m, p)))
+    if (!mag__idle_take(&mag__rt.idle, p->index) && !(m != NULL && mag__token_take(m, p, LOST_OTHER)))
         return; /* its M is in the runtime and will see to it */
     if (!mag__p_retire(p))
         mag__idle_put(&mag__rt.idle, p->index, false);
@@ -118,11 +118,11 @@ static void end_solitude(struct p *p)
 {
     at_32_or_rlx(&p->attention, ATTEND_COMPANY);
     while (at_32_load_acq(&p->runq.alone) != 0) { /* PR3 */
-        struct m *m = at_ptr_load_rlx(&p->m);
+        struct m *m = at_ptr_load_acq(&p->m); /* TOK2 */
         if (mag__idle_take(&mag__rt.idle, p->index)) {
             mag__p_admit_company(p);
             mag__idle_put(&mag__rt.idle, p->index, false);
-        } else if (m != NULL && mag__token_take(m, p)) {
+        } else if (m != NULL && mag__token_take(m, p, LOST_OTHER)) {
             mag__p_admit_company(p);
             if (mag__m_run(p, false) == 0)
                 return;
@@ -159,12 +159,23 @@ static void shrink(struct rt *rt, uint32_t from, uint32_t to)
     }
 }
 
-int mag__p_set_procs(uint32_t procs)
+/* Under the lock: what was asked for meanwhile wins over what the machine allows; and shutdown, having passed this lock, counts on
+ * every P that exists having been told to stop. */
+static int refused(const struct rt *rt, bool follow)
+{
+    if (follow && at_32_load_rlx(&rt->procs_fixed) != 0)
+        return -ECANCELED;
+    return at_32_load_rlx(&rt->state) == RT_STOPPING ? -ESHUTDOWN : 0;
+}
+
+int mag__p_set_procs(uint32_t procs, bool follow)
 {
     struct rt *rt = &mag__rt;
     mag__lock_take(&rt->procs_lock);
     uint32_t old = rt_procs();
-    int r = make_up_to(rt, procs);
+    int r = refused(rt, follow);
+    if (r == 0)
+        r = make_up_to(rt, procs);
     if (r == 0 && procs > old)
         grow(rt, old, procs);
     else if (r == 0 && procs < old)

@@ -34,7 +34,7 @@ static void summary(struct out *o, int64_t now)
 
 static void detail_p(struct out *o, struct p *p)
 {
-    struct m *m = at_ptr_load_rlx(&p->m);
+    struct m *m = at_ptr_load_acq(&p->m); /* TOK2 */
     struct counters *c = &p->count;
     bool idle = mag__idle_is(&mag__rt.idle, p->index);
     mag__out_print(o, "  P%u: status=%s schedtick=%u m=%d runqsize=%u runnext=%d steals=%llu stolen=%llu attempts=%llu spills=%llu\n",
@@ -49,7 +49,7 @@ static void detail_m(struct out *o, struct m *m)
 {
     if (at_32_load_rlx(&m->live) == 0)
         return;
-    struct p *p = at_ptr_load_rlx(&m->tok); /* the P while user code runs; in the runtime it is the M's own business */
+    struct p *p = mag__token_peek(m); /* the P while user code runs; in the runtime it is the M's own business */
     struct g *g = m_curg(m);
     bool user = p != NULL;
     mag__out_print(o, "  M%u: p=%d curg=%llu in=%s\n", m->id, user ? (int)p->index : -1,

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/* bugs_procs.c: what went wrong when the number of Ps changed at the wrong moment, each under its name. */
+#include "test.h"
+
+#include "sched/sched.h"
+
+#include <pthread.h>
+
+static void set(int *flag) { __atomic_store_n(flag, 1, __ATOMIC_RELEASE); }
+static int get(const int *flag) { return __atomic_load_n(flag, __ATOMIC_ACQUIRE); }
+
+/* ---- mag_run found the only P in the hands of a mag_set_procs, and took that for "no thread can be had" ---- */
+
+static int stop, held;
+
+/* What mag_set_procs does with an idle P, only longer. */
+static void *holds_the_p(void *arg)
+{
+    while (!get(&stop)) {
+        if (mag__foreign_enter() != 0)
+            continue;
+        if (mag__idle_take(&mag__rt.idle, 0)) {
+            mag__os_nap(300000);
+            mag__idle_put(&mag__rt.idle, 0, false);
+            __atomic_add_fetch(&held, 1, __ATOMIC_RELAXED);
+        }
+        mag__foreign_leave();
+        mag__os_nap(100000);
+    }
+    return arg;
+}
+
+static void sets(void *flag) { set(flag); }
+
+static void a_run_begins_while_its_p_is_held(void)
+{
+    pthread_t t;
+    stop = held = 0;
+    T_EQ(pthread_create(&t, NULL, holds_the_p, NULL), 0);
+    for (long i = 0; i < 10 + t_scale(300); i++) {
+        int ran = 0;
+        T_EQ(mag_run_with(&(mag_config){.procs = 1}, sets, &ran), 0);
+        T_EQ(ran, 1);
+    }
+    set(&stop);
+    T_EQ(pthread_join(t, NULL), 0);
+    T_GT(held, 0);
+}
+
+/* ---- what the machine allows was applied after somebody had asked for a number ---- */
+
+static int followed;
+
+static uint32_t is_asked_meanwhile(void)
+{
+    if (!get(&followed)) {
+        T_GE(mag_set_procs(5), 1);
+        set(&followed);
+    }
+    return 2;
+}
+
+static void asks_while_sysmon_looks(void *arg)
+{
+    (void)arg;
+    at_32_store_rlx(&mag__rt.procs_fixed, 0);
+    mag__rt.follow = is_asked_meanwhile;
+    T_EVENTUALLY(get(&followed), 10000);
+    for (int i = 0; i < 20; i++) { /* sysmon returns from there, and does what it does */
+        T_EQ(mag_procs(), 5);
+        t_sleep_ms(1);
+    }
+}
+
+static void a_number_asked_for_wins(void)
+{
+    followed = 0;
+    T_EQ(mag_run_with(&(mag_config){.procs = 3}, asks_while_sysmon_looks, NULL), 0);
+}
+
+/* ---- a mag_set_procs that came behind shutdown made Ps that nobody had told to stop ---- */
+
+static void changes_too_late(void *arg)
+{
+    (void)arg;
+    at_32_store_rlx(&mag__rt.state, RT_STOPPING);
+    int r = mag__p_set_procs(6, false);
+    at_32_store_rel(&mag__rt.state, RT_RUNNING);
+    T_EQ(r, -ESHUTDOWN);
+    T_EQ(mag_procs(), 2);
+}
+
+static void none_is_made_while_it_stops(void)
+{
+    T_EQ(mag_run_with(&(mag_config){.procs = 2, .slice = -1}, changes_too_late, NULL), 0);
+}
+
+int main(int argc, char **argv)
+{
+    t_init(argc, argv);
+    T_RUN(a_run_begins_while_its_p_is_held);
+    T_RUN(a_number_asked_for_wins);
+    T_RUN(none_is_made_while_it_stops);
+    return t_done();
+}
