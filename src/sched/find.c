@@ -3,6 +3,7 @@
  *
  *   local    runnext, at most NEXT_STREAK times in a row; every GLOBAL_EVERY slices one G from the global queue; the ring
  *   global   this P's share of the global queue
+ *   poll     what has come for those who wait for file descriptors (netpoll.c)
  *   steal    half of somebody's ring, for about as long as putting a thread to sleep and waking it would cost; at the end,
  *            and at once by who was woken for it, also a runnext whose owner has not come for it
  *   give up  the P becomes idle, every source is looked at once more (core/idle.c says why), and the M sleeps
@@ -11,6 +12,7 @@
  */
 #include "base/panic.h"
 #include "sched/find.h"
+#include "sched/netpoll.h"
 
 enum {
     SEARCH_NS = 20000,     /* about what a futex wake costs the sleeper */
@@ -41,6 +43,7 @@ static void rotate(struct p *p)
 struct g *mag__find_one_global(struct p *p)
 {
     p->global_in = GLOBAL_EVERY;
+    mag__netpoll_glance(p);
     if (mag__globq_length(&mag__rt.globq) == 0)
         return NULL;
     struct g_list one = mag__globq_get(&mag__rt.globq, 1);
@@ -288,6 +291,8 @@ struct g *mag__find_next(struct m *m)
                 g = mag__find_one_global(p);
         }
         if (g == NULL)
+            g = unlikely(crowd) ? find_in_crowd(p) : mag__find_near(p);
+        if (g == NULL && mag__netpoll_try(p))
             g = unlikely(crowd) ? find_in_crowd(p) : mag__find_near(p);
         if (g == NULL && (g = steal(m, p)) != NULL && unlikely(crowd) && hold_back(g))
             continue;

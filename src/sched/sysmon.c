@@ -13,6 +13,7 @@
  *                   without this an M could start to run while sysmon goes to sleep, and nobody would look after it.
  */
 #include "base/panic.h"
+#include "sched/netpoll.h"
 #include "sched/sched.h"
 
 #define LOOK_FAST (100 * (int64_t)1000)
@@ -157,7 +158,7 @@ static bool may_sleep_deep(struct watch *w, int64_t now)
     if (w->idle_since == 0)
         w->idle_since = now;
     mag__m_check_deadlock();
-    return now - w->idle_since >= DEEP_NS && mag__rt.schedtrace == 0 &&
+    return now - w->idle_since >= DEEP_NS && mag__netpoll_is_kept() && mag__rt.schedtrace == 0 &&
            (int64_t)at_64_load_rlx(&mag__rt.keeper_until) <= mag__clock_next();
 }
 
@@ -191,6 +192,7 @@ static void *sysmon_main(void *arg)
             w.pause = LOOK_SLOW;
         look_at_timers(&w, now);
         rescue(&w);
+        mag__netpoll_look(now, &w.pause);
         look_at_slices(&w, now);
         look_at_global(&w, now);
         mag__p_collect_retiring();
