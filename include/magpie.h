@@ -155,6 +155,12 @@ MAG_API void mag_set_name(const char *name);
 MAG_API void mag_lock_thread(void);
 MAG_API void mag_unlock_thread(void);
 
+/* Around a call that is known to block (a foreign library, a slow device): others get the P at once, instead of when the
+ * runtime sees that the thread sleeps. Any call may block without this; it only takes longer to be seen. No magpie call that
+ * may switch between them. Context: goroutine; elsewhere they do nothing. Never switches. */
+MAG_API void mag_block_begin(void);
+MAG_API void mag_block_end(void);
+
 /* Goroutine-local storage. A key is a static mag_local; destroy, if any, gets every value that is not NULL when its goroutine
  * ends (not when it is discarded with the runtime), as user code of that goroutine. */
 typedef struct mag_local {

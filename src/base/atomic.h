@@ -111,6 +111,18 @@ MODEL_PTR_RMW(acqrel, __ATOMIC_ACQ_REL)
 #undef AT_DEFINE
 #undef AT_DEFINE_NUMBER
 
+/* A store and a full fence after it: one instruction where an exchange is both. */
+static inline void at_32_store_fence(a32 *a, uint32_t v)
+{
+#if defined(__x86_64__) && !defined(MAG_MODEL)
+    (void)at_32_xchg_acqrel(a, v);
+    compiler_barrier();
+#else
+    at_32_store_rlx(a, v);
+    at_fence_seq();
+#endif
+}
+
 /* A counter with one writer: no locked instruction, and readers see no torn value. */
 static inline void at_64_bump_owner(a64 *a, uint64_t n) { at_64_store_rlx(a, at_64_load_rlx(a) + n); }
 static inline void at_32_bump_owner(a32 *a, uint32_t n) { at_32_store_rlx(a, at_32_load_rlx(a) + n); }

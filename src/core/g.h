@@ -28,6 +28,7 @@ enum g_flag {
     G_MAIN = 1u << 0,  /* its end is the end of mag_run */
     G_STARTED = 1u << 1,
     G_LOCKED = 1u << 2, /* runs only on the M whose `locked` it is */
+    G_HOG = 1u << 3,    /* lost its P to a slice that was over, and has not waited its turn for it yet */
 };
 
 /* Why a goroutine waits, for the dump. The index of a word in mag__g_reason_name. */

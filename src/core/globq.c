@@ -15,6 +15,19 @@ void mag__globq_put_list(struct globq *q, struct g_list list)
     mag__lock_give(&q->lock);
 }
 
+void mag__globq_put_front(struct globq *q, struct g_list list)
+{
+    if (list.n == 0)
+        return;
+    mag__lock_take(&q->lock);
+    list.last->next = q->first;
+    if (q->first == NULL)
+        q->last = list.last;
+    q->first = list.first;
+    at_32_store_rlx(&q->length, at_32_load_rlx(&q->length) + list.n);
+    mag__lock_give(&q->lock);
+}
+
 void mag__globq_put(struct globq *q, struct g *g)
 {
     g->next = NULL;

@@ -18,6 +18,8 @@ struct globq {
 
 void mag__globq_put(struct globq *q, struct g *g);
 void mag__globq_put_list(struct globq *q, struct g_list list);
+/* Before all others, in their order: for those that must not wait behind long computations. */
+void mag__globq_put_front(struct globq *q, struct g_list list);
 /* At most `most` of the oldest. */
 struct g_list mag__globq_get(struct globq *q, uint32_t most);
 

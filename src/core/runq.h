@@ -32,6 +32,16 @@ struct g_list {
     uint32_t n;
 };
 
+static inline void g_list_put(struct g_list *l, struct g *g)
+{
+    g->next = NULL;
+    if (l->n++ == 0)
+        l->first = g;
+    else
+        l->last->next = g;
+    l->last = g;
+}
+
 void mag__runq_init(struct runq *q, uint32_t start);
 
 /* Owner: false when the ring is full. */
@@ -108,5 +118,11 @@ struct g *mag__runq_steal(struct runq *to, struct runq *from, uint32_t least, ui
 uint32_t mag__runq_length(const struct runq *q);
 /* Anyone: true only if at one moment neither ring nor runnext held a G. */
 bool mag__runq_is_empty(const struct runq *q);
+
+/* The same where only thieves touch it meanwhile: the caller's P is a token, and nobody puts. */
+static inline bool runq_is_drained(const struct runq *q)
+{
+    return at_32_load_rlx(&q->head) == at_32_load_rlx(&q->tail) && at_ptr_load_rlx(&q->next) == NULL;
+}
 
 #endif

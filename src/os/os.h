@@ -35,6 +35,12 @@ struct os_thread {
 int mag__os_thread_start(struct os_thread *t, const char *name, void *(*fn)(void *), void *arg);
 void mag__os_thread_join(struct os_thread *t);
 void mag__os_thread_detach(struct os_thread *t);
+uint32_t mag__os_thread_id(void); /* of the caller, never 0 */
+/* Whether another thread of the process runs (or could, had it a core) or sleeps in the kernel. Costs 1 to 2 us a look. */
+enum os_doing { OS_UNKNOWN, OS_RUNNING, OS_BLOCKED };
+int mag__os_watch(uint32_t thread_id); /* something to look with, 0: none can be had */
+enum os_doing mag__os_look(int watch);
+void mag__os_unwatch(int watch);
 int mag__os_thread_count(void); /* of the process; 0 where that cannot be told */
 
 /* ---- memory ---- */

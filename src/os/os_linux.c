@@ -170,6 +170,39 @@ int mag__os_thread_start(struct os_thread *t, const char *name, void *(*fn)(void
 void mag__os_thread_join(struct os_thread *t) { pthread_join(t->handle, NULL); }
 void mag__os_thread_detach(struct os_thread *t) { pthread_detach(t->handle); }
 
+uint32_t mag__os_thread_id(void) { return (uint32_t)syscall(SYS_gettid); }
+
+int mag__os_watch(uint32_t thread_id)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%u/syscall", thread_id);
+    int saved = errno, fd = open(path, O_RDONLY | O_CLOEXEC);
+    errno = saved;
+    return fd > 0 ? fd : 0;
+}
+
+/* "running", or the number of the system call it sleeps in, -1 for a page fault. A program that closes descriptors it does not
+ * know may have put something else here. */
+enum os_doing mag__os_look(int watch)
+{
+    char text[8] = "";
+    int saved = errno;
+    ssize_t n = pread(watch, text, sizeof text - 1, 0);
+    errno = saved;
+    if (n <= 0)
+        return OS_UNKNOWN;
+    if (strncmp(text, "running", 7) == 0)
+        return OS_RUNNING;
+    return (text[0] >= '0' && text[0] <= '9') || text[0] == '-' ? OS_BLOCKED : OS_UNKNOWN;
+}
+
+void mag__os_unwatch(int watch)
+{
+    int saved = errno;
+    close(watch);
+    errno = saved;
+}
+
 int mag__os_thread_count(void)
 {
     struct stat st; /* a directory's link count is two more than its subdirectories: one per thread */

@@ -43,6 +43,10 @@ static void apply(const struct settings *s)
     at_32_store_rlx(&rt->done, DONE_NOT);
     at_32_store_rlx(&rt->silent, 0);
     at_32_store_rlx(&rt->loose, 0);
+    at_32_store_rlx(&rt->loose_cap, UINT32_MAX);
+    at_32_store_rlx(&rt->announced, 0);
+    at_64_store_rlx(&rt->urgent_at, 0);
+    memset(rt->hogs, 0, sizeof rt->hogs);
     at_64_store_rlx(&rt->keeper_until, (uint64_t)TIMER_NEVER);
     memset(&rt->count, 0, sizeof rt->count);
     rt->m_ids = 0;
@@ -59,7 +63,7 @@ static int start(const mag_config *cfg, bool by_start)
     struct settings s;
     uint32_t off = RT_OFF;
     if (!at_32_cas_acq(&rt->state, &off, RT_STARTING)) /* RUN1 */
-        return -EBUSY;
+        return off == RT_FORKED ? -EPERM : -EBUSY;
     int r = mag__config_read(cfg, &s);
     if (r == 0)
         r = mag__env_read(&s);
@@ -76,6 +80,7 @@ static int start(const mag_config *cfg, bool by_start)
     if ((r = mag__sysmon_start()) != 0)
         goto no_sysmon;
     mag__signal_install();
+    mag__fork_prepare();
     at_32_store_rel(&rt->state, RT_RUNNING); /* FOR2 */
     return 0;
 no_sysmon:

@@ -27,6 +27,9 @@ uint32_t mag__procs_follow(void);
 void mag__signal_install(void);
 void mag__signal_remove(void);
 
+/* fork.c: what a forked child will need. */
+void mag__fork_prepare(void);
+
 /* sigchan.c: every subscription ends. */
 void mag__sigchan_stop(void);
 

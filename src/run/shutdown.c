@@ -31,7 +31,7 @@ static void collect_ps(void)
     for (uint32_t i = 0; i < rt_made();) {
         struct p *p = p_at(i);
         struct m *m = at_ptr_load_acq(&p->m); /* TOK2 */
-        if (at_32_load_acq(&p->life) == P_RETIRED /* PR2 */ || mag__idle_take(&rt->idle, i) || (m != NULL && mag__token_take(m, p))) {
+        if (at_32_load_acq(&p->life) == P_RETIRED /* PR2 */ || mag__idle_take(&rt->idle, i) || (m != NULL && mag__token_take(m, p, LOST_OTHER))) {
             i++;
             continue;
         }
@@ -191,6 +191,7 @@ int mag__shutdown(int64_t deadline)
     mag__wait_clear();
     wait_foreign();
     mag__globq_get(&rt->globq, UINT32_MAX); /* now: once threads are let go, the last of them frees the arena */
+    mag__globq_get(&rt->held, UINT32_MAX);
     bool late = !wait_threads(deadline) && orphan_stragglers();
     struct arena *arena = rt->arena;
     rt->arena = NULL;

@@ -12,7 +12,7 @@
  *             CLK4  firing release (run) -> acquire (deadlock check): without this a goroutine between the heap and a queue could
  *                   be taken for one that waits forever.
  *             CLK2  silent release (shutdown) -> acquire (delete): without this a timer's memory could go while it still fires.
- *             CLK3  in_rt := 1, fence, read the epoch (delete) <-> epoch += 1, fence, read in_rt (shutdown): without this the Ps
+ *             CLK3  in_rt := 1, fence, read the epoch (delete, block) <-> epoch += 1, fence, read in_rt (shutdown): without this the Ps
  *                   could go while a goroutine's thread deletes a timer from one.
  */
 #include "sched/sched.h"
@@ -30,6 +30,27 @@ int64_t mag__clock_next(void)
     return next;
 }
 
+/* With a P the first one runs next and the others queue. Without, every P is busy, perhaps with goroutines that compute: they
+ * go before the others in the global queue, and a P is retaken for them soon (retake.c). */
+static void ready_all(struct p *p, struct g **ready, uint32_t n, bool first)
+{
+    struct g_list list = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        if (p == NULL) {
+            g_set_state(ready[i], G_RUNNABLE);
+            g_list_put(&list, ready[i]);
+        } else if (first && i == 0 && mag__runq_next_peek(&p->runq) == NULL) {
+            mag__wake_next(p, ready[i]);
+        } else {
+            mag__wake_tail(p, ready[i]);
+        }
+    }
+    if (list.n != 0) {
+        mag__globq_put_front(&mag__rt.globq, list);
+        mag__wake_searcher(NULL);
+    }
+}
+
 static bool run(struct timers *ts, struct p *p, int64_t now)
 {
     struct g *ready[BATCH];
@@ -38,14 +59,11 @@ static bool run(struct timers *ts, struct p *p, int64_t now)
     at_32_add_rlx(&mag__rt.firing, 1);
     do {
         more = mag__timer_run(ts, now, ready, BATCH, &n);
-        for (uint32_t i = 0; i < n; i++) {
-            if (p != NULL)
-                mag__wake_tail(p, ready[i]);
-            else
-                mag__wake_global(ready[i]);
-            some = true;
-        }
+        ready_all(p, ready, n, !some);
+        some |= n != 0;
     } while (more);
+    if (some)
+        at_64_store_rlx(p != NULL ? &p->urgent_at : &mag__rt.urgent_at, (uint64_t)now);
     at_32_add_rel(&mag__rt.firing, (uint32_t)-1); /* CLK4 */
     return some;
 }
@@ -100,7 +118,7 @@ bool mag__clock_add(struct timer *t, int64_t when, int64_t period)
     if (mag__foreign_enter() != 0)
         return false;
     struct m *m = mag__m_self();
-    struct p *p = m == NULL ? NULL : at_ptr_load_rlx(&m->tok); /* its heap has a lock: it need not be ours */
+    struct p *p = m == NULL ? NULL : mag__token_peek(m); /* its heap has a lock: it need not be ours */
     t->epoch = at_32_load_rlx(&mag__rt.epoch);
     t->at = TIMER_OUT;
     bool added = mag__timer_add(p != NULL ? &p->timers : &p_at(0)->timers, t, when, period);

@@ -17,7 +17,11 @@ enum {
     NEXT_WAIT_NS = 3000,   /* a runnext that its owner leaves this long is taken */
     PAUSES = 16,           /* between two rounds */
     RESCUE_MEMORY = 3,
+    HELD_EVERY = 8,        /* turns in a crowd between two held goroutines, once there is room for them */
 };
+
+/* The holder of p has something to do before it runs anybody. */
+static bool must_attend(struct p *p) { return (at_32_load_rlx(&p->attention) & ATTEND_AT_ONCE) != 0; }
 
 /* ---- local: the rest is in find.h ---- */
 
@@ -118,7 +122,7 @@ static struct g *steal_round(struct p *p, bool nexts)
 /* Looks at the others for a while. One M at a time does. */
 static struct g *steal(struct m *m, struct p *p)
 {
-    if (rt_procs() == 1 || unlikely(at_32_load_rlx(&p->attention) != 0))
+    if (rt_procs() == 1 || unlikely(must_attend(p)))
         return NULL; /* with attention wanted the ring need not be empty */
     bool woken = m->searching; /* its waker had something in mind, and that was a wake-up ago */
     if (!woken && !(m->searching = mag__idle_search_begin(&mag__rt.idle)))
@@ -130,20 +134,68 @@ static struct g *steal(struct m *m, struct p *p)
         woken = false;
         if (g == NULL)
             g = mag__find_global(p);
-        if (g == NULL && last && mag__clock_run_all(p))
+        if (g == NULL && last && mag__clock_run_all(p) && (g = mag__find_runnext(p)) == NULL)
             g = mag__runq_get_owner(&p->runq);
-        if (g != NULL || last || at_32_load_rlx(&p->attention) != 0)
+        if (g != NULL || last || must_attend(p))
             return g;
         for (int i = 0; i < PAUSES; i++)
             cpu_relax();
     }
 }
 
+/* ---- in a crowd ---- */
+
+/* A goroutine that will compute for long waits until fewer do. True: it was held back. */
+static bool hold_back(struct g *g)
+{
+    if (!rt_crowded() || !mag__retake_expects_hog(g))
+        return false;
+    mag__globq_put(&mag__rt.held, g);
+    return true;
+}
+
+static struct g *let_one_in(void)
+{
+    if (mag__globq_length(&mag__rt.held) == 0 || rt_crowded())
+        return NULL;
+    struct g *g = mag__globq_get(&mag__rt.held, 1).first;
+    if (g != NULL)
+        g->flags &= (uint16_t)~G_HOG; /* it has waited its turn */
+    return g;
+}
+
+/* The local steps and the global queue once more, for the time when too many compute without a P: one at a time, and those
+ * that would only add to them stand aside. */
+static struct g *find_in_crowd(struct p *p)
+{
+    struct g *g;
+    at_32_bump_owner(&p->tick, 1);
+    p->next_streak = 0;
+    mag__clock_run_own(p);
+    if (++p->held_in >= HELD_EVERY) {
+        p->held_in = 0;
+        if ((g = let_one_in()) != NULL)
+            return g;
+    }
+    while ((g = mag__find_runnext(p)) != NULL || (g = mag__runq_get_owner(&p->runq)) != NULL)
+        if (!hold_back(g))
+            return g;
+    for (uint32_t n = mag__globq_length(&mag__rt.globq); n > 0; n--) {
+        if ((g = mag__globq_get(&mag__rt.globq, 1).first) == NULL)
+            break;
+        if (!hold_back(g)) {
+            COUNT_OWNER(&p->count, global_gets);
+            return g;
+        }
+    }
+    return let_one_in();
+}
+
 /* ---- give up ---- */
 
 bool mag__find_any_work(void)
 {
-    if (mag__globq_length(&mag__rt.globq) != 0)
+    if (mag__globq_length(&mag__rt.globq) != 0 || (mag__globq_length(&mag__rt.held) != 0 && !rt_crowded()))
         return true;
     for (uint32_t i = 0; i < rt_procs(); i++)
         if (mag__runq_length(&p_at(i)->runq) >= mag__rt.steal_min)
@@ -190,7 +242,7 @@ static COLD bool attend(struct m *m)
     bool stop = (why & ATTEND_STOP) != 0, searched = m->searching;
     if ((why & ATTEND_COMPANY) != 0) {
         mag__p_admit_company(p);
-        if (why == ATTEND_COMPANY)
+        if ((why & (ATTEND_STOP | ATTEND_RETIRE)) == 0)
             return true;
     }
     m->p = NULL;
@@ -218,24 +270,25 @@ struct g *mag__find_next(struct m *m)
         if (m->p == NULL && !mag__m_park(m))
             return NULL;
         struct p *p = m->p;
-        if (unlikely(at_32_load_rlx(&p->attention) != 0)) {
+        if (unlikely(must_attend(p))) {
             if (!attend(m))
                 return NULL;
             continue;
         }
+        bool crowd = at_32_load_rlx(&p->attention) != 0;
         if (unlikely(m->keeper)) {
             m->keeper = false;
             mag__clock_run_all(p);
         }
-        struct g *g = mag__find_near(p);
-        if (g == NULL)
-            g = steal(m, p);
+        struct g *g = unlikely(crowd) ? find_in_crowd(p) : mag__find_near(p);
+        if (g == NULL && (g = steal(m, p)) != NULL && unlikely(crowd) && hold_back(g))
+            continue;
         if (g != NULL) {
             if (m->searching)
                 pass_the_baton(m);
             return g;
         }
-        if (unlikely(at_32_load_rlx(&p->attention) != 0))
+        if (unlikely(at_32_load_rlx(&p->attention) != (crowd ? ATTEND_CROWD : 0)))
             continue;
         if (!give_up(m) && !mag__m_park(m))
             return NULL;

@@ -33,8 +33,8 @@ static inline struct g *mag__find_local(struct p *p)
     bool over = p->next_streak == NEXT_STREAK;
     p->next_streak = 0;
     at_32_bump_owner(&p->tick, 1);
-    if (unlikely(--p->timers_in == 0))
-        mag__clock_run_own(p);
+    if (unlikely(--p->timers_in == 0) && mag__clock_run_own(p) && (g = mag__find_runnext(p)) != NULL)
+        return g;
     if (likely(--p->global_in != 0) || (g = mag__find_one_global(p)) == NULL)
         g = mag__runq_get_owner(&p->runq);
     if (g == NULL)
@@ -51,7 +51,7 @@ static inline struct g *mag__find_near(struct p *p)
     if (g != NULL || unlikely(at_32_load_rlx(&p->attention) != 0))
         return g;
     if (unlikely(mag__timer_first(&p->timers) != TIMER_NEVER) && mag__clock_run_own(p))
-        return mag__runq_get_owner(&p->runq);
+        return (g = mag__find_runnext(p)) != NULL ? g : mag__runq_get_owner(&p->runq);
     return mag__find_global(p);
 }
 

@@ -29,12 +29,18 @@ struct rt mag__rt;
 
 static __thread struct m *self __attribute__((tls_model("initial-exec")));
 
-/* The barrier keeps gcc from merging two calls: the goroutine may have changed threads between them. */
-NOIPA struct m *mag__m_self(void)
+ptrdiff_t mag__m_self_at;
+
+/* Before any other constructor that may call us. */
+__attribute__((constructor(101))) static void find_self(void)
 {
-    struct m *m = self;
-    __asm__ volatile("" : "+r"(m)::"memory");
-    return m;
+    char *thread;
+#if defined(__x86_64__)
+    __asm__ volatile("movq %%fs:0, %0" : "=r"(thread));
+#else
+    __asm__ volatile("mrs %0, tpidr_el0" : "=r"(thread));
+#endif
+    mag__m_self_at = (char *)&self - thread;
 }
 
 NOIPA void mag__m_set_self(struct m *m) { self = m; }
@@ -93,6 +99,7 @@ static void *m_main(void *arg)
     mag__m_set_self(m);
     at_32_store_rlx(&m->in_rt, 1);
     at_ptr_store_rlx(&m->curg, &m->g0);
+    at_32_store_rlx(&m->tid, mag__os_thread_id());
     san_thread(&m->g0);
     if (m->p != NULL)
         p_acquire(m, m->p);
@@ -107,6 +114,7 @@ static void renew(struct m *m)
 {
     must(at_ptr_load_rlx(&m->tok) == NULL && m->deferred == NULL && m->orphan == NULL);
     at_ptr_store_rlx(&m->locked, NULL);
+    at_32_store_rlx(&m->announced, 0);
     m->p = m->handed = NULL;
     m->searching = m->loose = m->keeper = m->ends = m->handed_search = m->handed_exit = false;
     m->lock_depth = 0;
@@ -155,6 +163,15 @@ static COLD void warn_threads(struct rt *rt, int error)
     else
         mag__panic_say("cannot start a thread (%s): goroutines wait for one of the %u there are", strerror(-error),
                        at_32_load_rlx(&rt->nms));
+}
+
+bool mag__m_can_run(void)
+{
+    struct rt *rt = &mag__rt;
+    if (at_32_load_rlx(&rt->nidle_ms) != 0 || at_32_load_rlx(&rt->nms) < rt->max_threads)
+        return true;
+    warn_threads(rt, 0);
+    return false;
 }
 
 /* A new thread with this P. */
@@ -224,7 +241,7 @@ bool mag__m_is_deadlock_locked(void)
         return false;
     if (at_32_load_rlx(&rt->nnostack) != 0 && at_32_load_rlx(&rt->nostack_tries) <= PATIENCE)
         return false;
-    return mag__globq_length(&rt->globq) == 0 && live_goroutines() != 0 &&
+    return mag__globq_length(&rt->globq) == 0 && mag__globq_length(&rt->held) == 0 && live_goroutines() != 0 &&
            mag__os_thread_count() == (int)at_32_load_rlx(&rt->nms) + 2;
 }
 
@@ -280,8 +297,11 @@ bool mag__m_park(struct m *m)
         if (r == 0)
             break;
         bool due = mag__os_now() >= until;
-        if (due && !mag__idle_some(&mag__rt.idle))
-            continue; /* every P is busy: their owners and sysmon see to the timers */
+        if (due && !mag__idle_some(&mag__rt.idle)) { /* every P is busy: one may have to be retaken */
+            if (mag__clock_run_all(NULL))
+                mag__sysmon_wake();
+            continue;
+        }
         if (!due && until < exit_at)
             continue;
         if (!take_off_idle_list(m)) {

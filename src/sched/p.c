@@ -58,7 +58,7 @@ static void collect(struct p *p)
     struct m *m = at_ptr_load_acq(&p->m); /* TOK2 */
     if (at_32_load_rlx(&p->life) != P_RETIRING)
         return;
-    if (!mag__idle_take(&mag__rt.idle, p->index) && !(m != NULL && mag__token_take(m, p)))
+    if (!mag__idle_take(&mag__rt.idle, p->index) && !(m != NULL && mag__token_take(m, p, LOST_OTHER)))
         return; /* its M is in the runtime and will see to it */
     if (!mag__p_retire(p))
         mag__idle_put(&mag__rt.idle, p->index, false);
@@ -122,7 +122,7 @@ static void end_solitude(struct p *p)
         if (mag__idle_take(&mag__rt.idle, p->index)) {
             mag__p_admit_company(p);
             mag__idle_put(&mag__rt.idle, p->index, false);
-        } else if (m != NULL && mag__token_take(m, p)) {
+        } else if (m != NULL && mag__token_take(m, p, LOST_OTHER)) {
             mag__p_admit_company(p);
             if (mag__m_run(p, false) == 0)
                 return;

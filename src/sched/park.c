@@ -15,6 +15,7 @@
 #include "sched/park.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 void mag__park_save_cxa(struct cxa_globals *saved) { *saved = *(struct cxa_globals *)mag__rt.cxa_globals(); }
 void mag__park_load_cxa(struct cxa_globals saved) { *(struct cxa_globals *)mag__rt.cxa_globals() = saved; }
@@ -32,12 +33,7 @@ static COLD void no_stack(struct g *g)
 {
     mag__lock_take(&mag__rt.nostack_lock);
     struct g_list *l = &mag__rt.nostack;
-    g->next = NULL;
-    if (l->n++ == 0)
-        l->first = g;
-    else
-        l->last->next = g;
-    l->last = g;
+    g_list_put(l, g);
     at_32_store_rlx(&mag__rt.nnostack, l->n);
     bool warn = !mag__rt.warned_stacks;
     mag__rt.warned_stacks = true;
@@ -191,6 +187,8 @@ static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m,
         void *arg = g->arg;
         mag__token_leave(m);
         fn(arg);
+        if (unlikely(mag__m_self() == NULL))
+            exit(EXIT_SUCCESS); /* in a forked child the goroutine was the last thread */
         if (unlikely(g->ext != NULL))
             mag__local_end(g);
         m = finish(mag__m_self(), true);
@@ -200,6 +198,8 @@ static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m,
 void mag_exit(void)
 {
     struct m *m = mag__m_self();
+    if (m == NULL && at_32_load_rlx(&mag__rt.state) == RT_FORKED)
+        exit(EXIT_SUCCESS);
     if (m == NULL || m_in_rt(m))
         mag__park_misused("mag_exit");
     if (m_curg(m)->ext != NULL)

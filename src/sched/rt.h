@@ -27,10 +27,12 @@ enum {
     ROTATE_EVERY = 4,  /* turns of the global queue between two rotations: about one round of the ring */
     GLOBAL_EVERY = 61, /* slices between two looks at the global queue while there is local work */
     ID_BATCH = 1024,
+    HOG_FNS = 16,
 };
 
 /* Reasons why the holder of a P must go through the full search before it runs another G. */
-enum attention { ATTEND_STOP = 1, ATTEND_RETIRE = 2, ATTEND_COMPANY = 4 };
+enum attention { ATTEND_STOP = 1, ATTEND_RETIRE = 2, ATTEND_COMPANY = 4, ATTEND_CROWD = 8 };
+#define ATTEND_AT_ONCE (ATTEND_STOP | ATTEND_RETIRE | ATTEND_COMPANY) /* the holder does these before it runs anybody */
 
 /* LIVE -> RETIRING (mag_set_procs) -> DRAINING (who holds the P) -> RETIRED -> LIVE; or back from RETIRING to LIVE. */
 enum p_life { P_LIVE, P_RETIRING, P_DRAINING, P_RETIRED };
@@ -43,6 +45,7 @@ struct p {
     uint32_t next_streak;     /* runnexts run in a row */
     uint32_t global_in;       /* slices until the global queue gets a turn */
     uint32_t rotate_in;       /* turns of the global queue since the ring was rotated */
+    uint32_t held_in;         /* turns in a crowd since a held goroutine was let in */
     uint64_t id, id_end;      /* goroutine ids not yet given out */
     struct rng rng;
     struct g_cache gs;
@@ -55,9 +58,12 @@ struct p {
     a32 attention;            /* enum attention */
     a32 life;                 /* enum p_life */
     a32 rescued;              /* > 0: a G in runnext had to be rescued lately, wake somebody for the next ones */
+    a64 urgent_at;            /* when a goroutine whose timer fired or whose fd became ready was last queued here */
     /* sysmon only */
     ON_LINE uint32_t seen_tick;
     int64_t seen_at;
+    int watch;                /* what its M's thread does: mag__os_watch, of watched; 0: none */
+    uint32_t watched;
 };
 
 struct arena;
@@ -69,6 +75,9 @@ struct m {
     a32 in_rt;                /* in the runtime; the owner writes, its signal handlers and shutdown read */
     bool searching;           /* owner: counted in idle.searching */
     bool loose;               /* owner: counted in rt.loose */
+    a32 announced;            /* between mag_block_begin and mag_block_end: its P is anybody's */
+    a32 tid;                  /* the kernel's name for the thread */
+    int64_t lost_at;          /* sysmon: when it took the P for a slice that was over */
     struct g g0;
     struct parker parker;
     struct p *handed;         /* the P given by the waker; parker's token publishes it */
@@ -91,7 +100,7 @@ struct m {
     struct arena *orphan;     /* rt.m_lock: the runtime ended without this thread; the last such frees the arena */
 };
 
-enum rt_state { RT_OFF, RT_STARTING, RT_RUNNING, RT_STOPPING };
+enum rt_state { RT_OFF, RT_STARTING, RT_RUNNING, RT_STOPPING, RT_FORKED /* for good: run/fork.c */ };
 
 /* What goroutines live in. It outlives the runtime while a goroutine of it is still in foreign code. */
 struct arena {
@@ -101,6 +110,13 @@ struct arena {
 };
 
 struct spawn;
+
+/* A function whose goroutines computed past their slices lately: retake.c. sysmon writes. */
+struct hog_fn {
+    aptr fn;
+    a32 n;
+    a64 at;
+};
 
 struct rt {
     struct p *ps[PROCS_MAX]; /* [0, made) exist, [0, procs) are or will be in use; written under procs_lock */
@@ -133,6 +149,8 @@ struct rt {
     a32 silent;              /* stopping, and no M holds a P any more */
     a32 epoch;               /* counts starts and stops: an M of another epoch must end */
     a32 sysmon_asleep;
+    a64 sysmon_until;        /* when sysmon will look next */
+    a32 hogged;              /* some P's slice has lasted long: sysmon must know of timers to come */
     a64 keeper_until;        /* until when an M sleeps to run timers, TIMER_NEVER: none does */
     a64 clock;               /* a recent mag__os_now(), about 10 ms old at most while anything runs */
 
@@ -141,7 +159,12 @@ struct rt {
     ON_LINE a64 next_id;
     struct counters count;   /* what happens without a P */
     a32 foreign;             /* calls of foreign threads under way */
-    a32 loose;               /* Ms that run a G without a P */
+    a32 loose;               /* Ms that compute without a P since their slice was over */
+    a32 loose_cap;           /* from so many on it is a crowd; sysmon writes */
+    a32 announced;           /* some M may be between mag_block_begin and mag_block_end */
+    a64 urgent_at;           /* like p.urgent_at, for the global queue */
+    struct globq held;       /* in a crowd: goroutines that would only add to it */
+    struct hog_fn hogs[HOG_FNS];
 
     ON_LINE struct lock m_lock;
     aptr ms;                 /* all there ever were in this run, newest first; grows at the front under m_lock, read by anyone */
@@ -166,14 +189,32 @@ struct rt {
 
 extern struct rt mag__rt;
 
+/* As many goroutines compute without a P as are allowed to. */
+static inline bool rt_crowded(void) { return at_32_load_rlx(&mag__rt.loose) >= at_32_load_rlx(&mag__rt.loose_cap); }
+
 /* Ps that may run goroutines. */
 static inline uint32_t rt_procs(void) { return at_32_load_acq(&mag__rt.procs); /* PR1 */ }
 /* Ps that exist: their counters count. */
 static inline uint32_t rt_made(void) { return at_32_load_acq(&mag__rt.made); /* PR1 */ }
 
 /* The M of this thread, NULL outside the runtime. Never kept across anything that may switch. */
-struct m *mag__m_self(void);
+extern ptrdiff_t mag__m_self_at; /* where it is, from the thread pointer: the same for every thread (initial-exec) */
 void mag__m_set_self(struct m *m);
+
+/* In assembly: no compiler keeps a thread pointer or a thread-local's address over it, however much it inlines. As a call that
+ * is never inlined it cost 1 ns more in each public function (m.c). */
+static ALWAYS_INLINE struct m *mag__m_self(void)
+{
+    struct m *m;
+#if defined(__x86_64__)
+    __asm__ volatile("movq %%fs:(%1), %0" : "=r"(m) : "r"(mag__m_self_at) : "memory");
+#elif defined(__aarch64__)
+    __asm__ volatile("mrs %0, tpidr_el0\n\tldr %0, [%0, %1]" : "=&r"(m) : "r"(mag__m_self_at) : "memory");
+#else
+#error "the thread pointer of this machine"
+#endif
+    return m;
+}
 
 static inline bool m_in_rt(const struct m *m) { return at_32_load_rlx(&m->in_rt) != 0; }
 static inline struct g *m_locked(const struct m *m) { return at_ptr_load_rlx(&m->locked); }

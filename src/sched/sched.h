@@ -41,6 +41,8 @@ static inline struct p *p_at(uint32_t i) { return mag__rt.ps[i]; }
 /* Gives p to a parked M or a new one. searching: the caller counted it in idle.searching. 0, or no thread can be had: p is
  * still the caller's. */
 int mag__m_run(struct p *p, bool searching);
+/* Is there a thread for another P, parked or to be made? Warns once when there is none. */
+bool mag__m_can_run(void);
 /* The M, which holds no P, sleeps until it is given one. False: its thread must end. */
 bool mag__m_park(struct m *m);
 /* Its runtime has ended or is about to. */
@@ -159,6 +161,22 @@ int mag__spawn(const struct spawn *s);
 /* Between these the runtime does not go away. -EPERM: none; -ESHUTDOWN: stopping. */
 int mag__foreign_enter(void);
 void mag__foreign_leave(void);
+
+/* ---- retake.c: Ps whose goroutine computes or blocks for long ---- */
+
+struct retake_look {
+    int64_t again;  /* look again after at most so long */
+    bool wanted;    /* somebody waits behind a slice that is half over */
+    bool hogged;    /* no P is idle, and one's slice lasts already long */
+    bool blocked;   /* a P was retaken from a thread that sleeps in the kernel */
+};
+/* By sysmon. */
+void mag__retake_look(struct retake_look *l, int64_t now);
+void mag__retake_stop(void);
+/* Should this goroutine, which is about to run, be expected to compute for long? */
+bool mag__retake_expects_hog(const struct g *g);
+/* No P is idle: takes one whose goroutine announced that it blocks, and has it run. */
+void mag__retake_announced(void);
 
 /* ---- sysmon.c ---- */
 

@@ -2,7 +2,7 @@
 /* sysmon.c: the thread that looks after the others when nobody else passes by.
  *
  * Duties      1 rescue: a runnable G waits while a P is idle: wake a searcher
- *             2 retake: a goroutine computes past its slice while others wait: take its P (token.h), give it to another M
+ *             2 retake: a goroutine computes past its slice, or blocks, while others wait (retake.c)
  *             3 give memory back: stacks and descriptors that nobody needed for TRIM_NS
  *             4 follow the machine: affinity and quota change while a program runs
  *             5 print the schedtrace line
@@ -11,8 +11,6 @@
  *             the next M is given a P. An idle process has no wake-ups at all.
  * Ordering    SYS1  asleep store, fence (sleep_deep), read the idle bits <-> a P taken, fence (p_acquire), read asleep:
  *                   without this an M could start to run while sysmon goes to sleep, and nobody would look after it.
- * Hogs        a goroutine that lost its P goes on on its own thread. At most LOOSE_PER_P threads for each P may compute
- *             without one: a thousand long computations do not become a thousand threads.
  */
 #include "base/panic.h"
 #include "sched/sched.h"
@@ -23,9 +21,8 @@
 #define DEEP_NS (1000 * (int64_t)1000000)
 #define TRIM_NS (250 * (int64_t)1000000)
 #define FOLLOW_NS (1000 * (int64_t)1000000)
-#define TIMER_PACE (1000 * (int64_t)1000)
 #define RELOOK_NS (20 * (int64_t)1000)
-enum { LOOSE_PER_P = 4, RESCUE_MEMORY = 3 };
+enum { RESCUE_MEMORY = 3 };
 
 uint32_t mag_checkpoint_word; /* the public header reads it: no wrapper type there */
 
@@ -41,7 +38,6 @@ struct watch {
     int64_t busy_until;  /* keep looking often until then */
     int64_t idle_since;  /* every P has been idle since, 0: not so */
     int64_t trim_at, trace_at, follow_at;
-    bool wanted;         /* somebody waits behind a long slice */
 };
 
 /* ---- rescue ---- */
@@ -73,62 +69,18 @@ static void rescue(struct watch *w)
 
 /* ---- retake ---- */
 
-static bool others_wait(struct p *p)
-{
-    return mag__globq_length(&mag__rt.globq) != 0 || !mag__runq_is_empty(&p->runq);
-}
-
-static void retake(struct watch *w, struct p *p, int64_t now)
-{
-    struct m *m = at_ptr_load_acq(&p->m); /* TOK2 */
-    if (m == NULL || at_32_load_rlx(&mag__rt.loose) >= LOOSE_PER_P * rt_procs())
-        return;
-    if (!mag__token_take(m, p))
-        return; /* in the runtime: its next step is a new slice anyway */
-    if (mag__m_run(p, false) == 0) {
-        COUNT_ANY(&mag__rt.count, retakes_computing);
-        w->busy_until = now + BUSY_NS;
-        return;
-    }
-    /* no thread for it: what waits here goes where the others find it, and the P to whoever comes first */
-    mag__globq_put_list(&mag__rt.globq, mag__runq_drain_owner(&p->runq));
-    mag__idle_put(&mag__rt.idle, p->index, false);
-}
-
-/* How long the P's present slice has lasted, by what sysmon has seen of it. */
-static int64_t slice_age(struct p *p, int64_t now)
-{
-    uint32_t tick = at_32_load_rlx(&p->tick);
-    if (tick != p->seen_tick || p->seen_at == 0) {
-        p->seen_tick = tick;
-        p->seen_at = now;
-    }
-    return now - p->seen_at;
-}
-
 static void look_at_slices(struct watch *w, int64_t now)
 {
-    int64_t slice = mag__rt.slice;
-    w->wanted = false;
-    for (uint32_t i = 0; i < rt_procs(); i++) {
-        struct p *p = p_at(i);
-        if (mag__idle_is(&mag__rt.idle, i)) {
-            p->seen_at = 0;
-            continue;
-        }
-        int64_t age = slice_age(p, now);
-        if (slice < 0 || !others_wait(p))
-            continue;
-        if (age >= slice / 2)
-            w->wanted = true;
-        if (age >= slice) {
-            retake(w, p, now);
-            p->seen_at = 0;
-        } else if (w->pause > slice - age) {
-            w->pause = slice - age; /* come back when it ends */
-        }
+    struct retake_look l = {.again = w->pause};
+    mag__retake_look(&l, now);
+    w->pause = l.again;
+    if (l.blocked) { /* such calls come in numbers */
+        w->busy_until = now + BUSY_NS;
+        w->pause = LOOK_FAST;
     }
-    set_checkpoint(w->wanted);
+    set_checkpoint(l.wanted);
+    if (at_32_load_rlx(&mag__rt.hogged) != l.hogged)
+        at_32_store_rlx(&mag__rt.hogged, l.hogged);
 }
 
 /* ---- timers ---- */
@@ -140,12 +92,11 @@ static void look_at_timers(struct watch *w, int64_t now)
     if (next == TIMER_NEVER || (int64_t)at_64_load_rlx(&mag__rt.keeper_until) <= next)
         return;
     if (next <= now) {
-        mag__clock_run_all(NULL);
+        if (mag__clock_run_all(NULL))
+            w->pause = LOOK_FAST; /* those it woke may set theirs again: see when */
         next = mag__clock_next();
     }
     int64_t left = next - now < LOOK_FAST / 2 ? LOOK_FAST / 2 : next - now;
-    if (left > TIMER_PACE)
-        left = TIMER_PACE; /* earlier ones may be added meanwhile */
     if (w->pause > left)
         w->pause = left;
 }
@@ -185,7 +136,7 @@ static void keep_house(struct watch *w, int64_t now)
 static bool may_sleep_deep(struct watch *w, int64_t now)
 {
     if (mag__idle_count(&mag__rt.idle) != rt_procs() || mag__find_any_work() ||
-        at_32_load_rlx(&mag__rt.nnostack) != 0) {
+        mag__globq_length(&mag__rt.held) != 0 || at_32_load_rlx(&mag__rt.nnostack) != 0) {
         if (at_32_load_rlx(&mag__rt.nnostack) != 0)
             mag__m_check_deadlock();
         w->idle_since = 0;
@@ -218,7 +169,9 @@ static void *sysmon_main(void *arg)
         uint32_t word = at_32_load_rlx(&mag__rt.sysmon_word);
         if (at_32_load_rlx(&mag__rt.state) == RT_STOPPING)
             return NULL;
-        mag__os_futex_wait(&mag__rt.sysmon_word, word, mag__os_now() + w.pause);
+        now = mag__os_now();
+        at_64_store_rlx(&mag__rt.sysmon_until, (uint64_t)(now + w.pause));
+        mag__os_futex_wait(&mag__rt.sysmon_word, word, now + w.pause);
         now = mag__os_now();
         at_64_store_rlx(&mag__rt.clock, (uint64_t)now);
         w.pause = now < w.busy_until ? LOOK_FAST : w.pause * 2;
@@ -253,4 +206,5 @@ void mag__sysmon_stop(void)
 {
     mag__sysmon_wake();
     mag__os_thread_join(&mag__rt.sysmon);
+    mag__retake_stop();
 }

@@ -8,12 +8,13 @@
  *             neither signals nor instrumentation, and with locks and thread-locals intact.
  * Invariants  a P is in exactly one place: an idle bit, one M's `p` while that M is in the runtime, one M's `tok`, or in the
  *             hands of a thread that is about to pass it on
- *             tok != NULL => the M is in user code. In the runtime tok is NULL and m->p says what it holds
+ *             tok is a P => the M is in user code. In the runtime tok is NULL and m->p says what it holds; a small number
+ *             tells the M, when it comes, why its P is gone
  * Who         enter, leave: the M's own thread. take: anyone.
  * Ordering    TOK1  tok store release (leave) -> tok xchg / cas acquire (enter, take): without this the new holder could
  *                   see the P's ring, caches and counters as they were before its last holder used them.
- *             TOK2  p->m store release (p_acquire) -> acquire (who looks for a P's token): without this it could compare the token
- *                   word of an M that it sees unwritten.
+ *             TOK2  p->m store release (p_acquire) -> acquire (who looks for a P's token): without this it could compare the
+ *                   token word of an M that it sees unwritten.
  * Nesting     in_rt tells a signal handler that interrupted the runtime from a goroutine that lost its P.
  * Rejected    an in_rt flag against a retake flag with membarrier: loses Ps unless it grows a third state, and a take
  *             costs 10 to 15 us instead of 0.1 to 0.3.
@@ -25,6 +26,12 @@
 #include "os/hostile.h"
 #include "sched/rt.h"
 
+/* Why a goroutine lost its P. These stand in the token's place, so that the taking and its reason are one step. */
+enum lost { LOST_BEFORE, LOST_SLICE, LOST_BLOCKED, LOST_OTHER, LOST_MAX };
+
+/* The owner has found out. */
+void mag__token_lost(struct m *m, enum lost why);
+
 /* The P, or NULL: lost. */
 static inline struct p *mag__token_enter(struct m *m)
 {
@@ -32,11 +39,10 @@ static inline struct p *mag__token_enter(struct m *m)
     at_32_store_rlx(&m->in_rt, 1);
     compiler_barrier();
     struct p *p = at_ptr_xchg_acq(&m->tok, NULL); /* TOK1 */
-    if (unlikely(p == NULL)) {
-        m->p = NULL;
-        m->loose = true;
-    }
-    return p;
+    if (likely((uintptr_t)p >= LOST_MAX))
+        return p;
+    mag__token_lost(m, (enum lost)(uintptr_t)p);
+    return NULL;
 }
 
 static inline void mag__token_leave(struct m *m)
@@ -47,14 +53,24 @@ static inline void mag__token_leave(struct m *m)
     at_32_store_rlx(&m->in_rt, 0);
 }
 
-/* True: the P is the caller's now, and m runs loose until it comes back for another. */
-static inline bool mag__token_take(struct m *m, struct p *p)
+/* The P that m's goroutine has in user code, NULL: none, or m is in the runtime. It may be gone by now. */
+static inline struct p *mag__token_peek(const struct m *m)
+{
+    struct p *p = at_ptr_load_rlx(&m->tok);
+    return (uintptr_t)p >= LOST_MAX ? p : NULL;
+}
+
+/* True: the P is the caller's now, and m goes on without one until its next call. */
+static inline bool mag__token_take(struct m *m, struct p *p, enum lost why)
 {
     void *seen = p;
-    if (!at_ptr_cas_acq(&m->tok, &seen, NULL)) /* TOK1 */
-        return false;
-    at_32_add_rlx(&mag__rt.loose, 1);
-    return true;
+    if (why == LOST_SLICE)
+        at_32_add_rlx(&mag__rt.loose, 1); /* before its owner can take it off again */
+    if (at_ptr_cas_acq(&m->tok, &seen, (void *)(uintptr_t)why)) /* TOK1 */
+        return true;
+    if (why == LOST_SLICE)
+        at_32_add_rlx(&mag__rt.loose, (uint32_t)-1);
+    return false;
 }
 
 /* The M no longer runs a goroutine without a P. */

@@ -32,6 +32,8 @@ void mag__wake_searcher(struct counters *count)
         if (!mag__find_any_work())
             return;
     }
+    if (unlikely(at_32_load_rlx(&mag__rt.announced) != 0)) /* BLK1 */
+        mag__retake_announced();
 }
 
 static inline void told(struct p *p)

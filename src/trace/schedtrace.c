@@ -49,7 +49,7 @@ static void detail_m(struct out *o, struct m *m)
 {
     if (at_32_load_rlx(&m->live) == 0)
         return;
-    struct p *p = at_ptr_load_rlx(&m->tok); /* the P while user code runs; in the runtime it is the M's own business */
+    struct p *p = mag__token_peek(m); /* the P while user code runs; in the runtime it is the M's own business */
     struct g *g = m_curg(m);
     bool user = p != NULL;
     mag__out_print(o, "  M%u: p=%d curg=%llu in=%s\n", m->id, user ? (int)p->index : -1,

@@ -38,7 +38,7 @@ int mag_stats_read(mag_stats *total, mag_stats *per_p, size_t n)
     add_counters(&sum, &rt->count);
     /* finished is read before spawned could grow: never negative, at most a moment too many */
     sum.goroutines = sum.spawned > sum.finished ? sum.spawned - sum.finished : 0;
-    sum.runnable = sum.queue + mag__globq_length(&rt->globq);
+    sum.runnable = sum.queue + mag__globq_length(&rt->globq) + mag__globq_length(&rt->held);
     sum.threads = at_32_load_rlx(&rt->nms);
     sum.idle_threads = at_32_load_rlx(&rt->nidle_ms);
     if (total != NULL)
