@@ -37,7 +37,7 @@ static void ready_all(struct p *p, struct g **ready, uint32_t n, bool first)
     struct g_list list = {0};
     for (uint32_t i = 0; i < n; i++) {
         if (p == NULL) {
-            g_set_state(ready[i], G_RUNNABLE);
+            g_set_runnable(ready[i]);
             g_list_put(&list, ready[i]);
         } else if (first && i == 0 && mag__runq_next_peek(&p->runq) == NULL) {
             mag__wake_next(p, ready[i]);
