@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/select.h> /* sigset_t, whatever standard the program asks for */
+#include <sys/types.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -377,6 +378,51 @@ MAG_API int mag_cancelled(void);
 /* Between these a cancelled member may block again. They nest. Context: goroutine. Never switches. */
 MAG_API void mag_shield_begin(void);
 MAG_API void mag_shield_end(void);
+
+/* ---- Input and output ---- */
+
+struct iovec;
+struct msghdr;
+struct sockaddr; /* and socklen_t is unsigned: sys/socket.h would bring its short names along */
+
+/* Any file descriptor works, whoever opened it, blocking or not, and any number of goroutines may wait on one, first come, first
+ * served. One that magpie opened (mag_accept, mag_listen, mag_dial, mag_open) is O_NONBLOCK and O_CLOEXEC, and is closed by mag_close
+ * alone; all others may also be closed by close(2) and their numbers used again, though close(2) wakes nobody who waits. O_NONBLOCK of
+ * those is never changed, except by mag_accept and mag_connect, which set it and leave it. Writing to a closed peer gives -EPIPE and
+ * no signal. All return -EPERM outside a goroutine, -ECANCELED in a cancelled one, -EBADF once mag_close was called, -ENOMEM. */
+
+/* As read(2) and write(2): may be short. Context: goroutine. May switch; with MAG_TRY it never does. */
+MAG_API ssize_t mag_read(int fd, void *buf, size_t n, mag_time deadline);
+MAG_API ssize_t mag_write(int fd, const void *buf, size_t n, mag_time deadline);
+/* All n bytes; fewer at the end of the file, or when an error or the deadline came after some.
+ * Context: goroutine. May switch; with MAG_TRY it never does. */
+MAG_API ssize_t mag_read_full(int fd, void *buf, size_t n, mag_time deadline);
+MAG_API ssize_t mag_write_full(int fd, const void *buf, size_t n, mag_time deadline);
+/* As the C library's. MSG_DONTWAIT gives -EAGAIN instead of waiting; MSG_WAITALL has no effect.
+ * Context: goroutine. May switch; with MAG_TRY it never does. */
+MAG_API ssize_t mag_readv(int fd, const struct iovec *iov, int count, mag_time deadline);
+MAG_API ssize_t mag_writev(int fd, const struct iovec *iov, int count, mag_time deadline);
+MAG_API ssize_t mag_recv(int fd, void *buf, size_t n, int flags, mag_time deadline);
+MAG_API ssize_t mag_send(int fd, const void *buf, size_t n, int flags, mag_time deadline);
+MAG_API ssize_t mag_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, unsigned *size, mag_time deadline);
+MAG_API ssize_t mag_sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, unsigned size,
+                           mag_time deadline);
+MAG_API ssize_t mag_recvmsg(int fd, struct msghdr *msg, int flags, mag_time deadline);
+MAG_API ssize_t mag_sendmsg(int fd, const struct msghdr *msg, int flags, mag_time deadline);
+/* The new descriptor, as accept(2). Context: goroutine. May switch; with MAG_TRY it never does. */
+MAG_API int mag_accept(int fd, struct sockaddr *address, unsigned *size, mag_time deadline);
+/* As connect(2). After -ETIMEDOUT or -ECANCELED the attempt goes on in the kernel: close the socket.
+ * Context: goroutine. May switch; with MAG_TRY it never does. */
+MAG_API int mag_connect(int fd, const struct sockaddr *address, unsigned size, mag_time deadline);
+/* Waits for POLLIN, POLLOUT or both, and takes nothing: those that are ready, and POLLERR and POLLHUP as poll(2) says.
+ * Context: goroutine. May switch; with MAG_TRY it never does. */
+MAG_API int mag_poll(int fd, int events, mag_time deadline);
+/* Wakes whoever waits on it with -EBADF; closes once the last call on it has left. -EBADF: it is closed or about to be.
+ * Context: goroutine or any thread. Never switches. */
+MAG_API int mag_close(int fd);
+/* Gives a descriptor that magpie opened away: from now on it is treated as any other. -EBADF: magpie did not open it; -EBUSY: a
+ * call on it is under way. Context: goroutine. Never switches. */
+MAG_API int mag_fd_release(int fd);
 
 /* ---- Look ---- */
 

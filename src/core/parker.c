@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-enum { EMPTY, TOKEN, ASLEEP };
+enum { EMPTY, TOKEN, ASLEEP, AWAY };
 
 /* Takes the token if it is there; otherwise says that the thread is about to sleep. */
 static bool take_or_announce(struct parker *k)
@@ -37,11 +37,25 @@ int mag__parker_park(struct parker *k, int64_t deadline)
     }
 }
 
-bool mag__parker_unpark(struct parker *k)
+enum parker_was mag__parker_unpark(struct parker *k)
 {
-    if (at_32_xchg_rel(&k->word, TOKEN) != ASLEEP) /* PK1 */
-        return false;
+    uint32_t before = at_32_xchg_rel(&k->word, TOKEN); /* PK1 */
+    if (before == AWAY)
+        return PARKER_AWAY;
+    if (before != ASLEEP)
+        return PARKER_AWAKE;
     hostile_point();
     mag__os_futex_wake(&k->word, 1);
-    return true;
+    return PARKER_ASLEEP;
 }
+
+bool mag__parker_away(struct parker *k)
+{
+    uint32_t seen = EMPTY;
+    if (at_32_cas_rlx(&k->word, &seen, AWAY))
+        return true;
+    at_32_xchg_acq(&k->word, EMPTY); /* PK1 */
+    return false;
+}
+
+bool mag__parker_back(struct parker *k) { return at_32_xchg_acq(&k->word, EMPTY) == TOKEN; /* PK1 */ }

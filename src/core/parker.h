@@ -17,7 +17,13 @@ struct parker {
 
 /* 0, or -ETIMEDOUT: no token came before the deadline. */
 int mag__parker_park(struct parker *k, int64_t deadline);
-/* True when the thread slept, or was about to, and a wake was paid for. */
-bool mag__parker_unpark(struct parker *k);
+/* Where the thread was when the token was left: ASLEEP: a wake was paid for; AWAY: the caller must fetch it. */
+enum parker_was { PARKER_AWAKE, PARKER_ASLEEP, PARKER_AWAY };
+enum parker_was mag__parker_unpark(struct parker *k);
+
+/* To sleep elsewhere, where a token does not wake. False: there is one already, and it is taken. */
+bool mag__parker_away(struct parker *k);
+/* And back from there. True: a token came, and is taken. */
+bool mag__parker_back(struct parker *k);
 
 #endif

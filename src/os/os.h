@@ -77,5 +77,7 @@ bool mag__os_barrier_all(void);
 
 /* The nth call from now that takes memory or a thread fails (1: the next one); 0: none. */
 void mag__os_fail_nth(unsigned n);
+/* True when this call is the one to fail. For system calls that are made elsewhere. */
+bool mag__os_fails(void);
 
 #endif

@@ -50,8 +50,7 @@ static struct {
 
 enum guard_kind { GUARD_UNKNOWN, GUARD_ADVICE, GUARD_PROTECT };
 
-/* True when this call is the one to fail. */
-static bool injected(void)
+bool mag__os_fails(void)
 {
     uint32_t n = at_32_load_rlx(&os.fail_in);
     while (unlikely(n != 0))
@@ -144,7 +143,7 @@ static void block_asynchronous(sigset_t *old)
 
 int mag__os_thread_start(struct os_thread *t, const char *name, void *(*fn)(void *), void *arg)
 {
-    if (injected())
+    if (mag__os_fails())
         return -EAGAIN;
     struct start *s = malloc(sizeof *s);
     if (s == NULL)
@@ -224,7 +223,7 @@ size_t mag__os_page_size(void)
 
 void *mag__os_reserve(size_t size, size_t align)
 {
-    if (injected())
+    if (mag__os_fails())
         return NULL;
     int saved = errno;
     size_t slack = align > OS_PAGE ? align : 0;
@@ -318,7 +317,7 @@ static enum guard_kind guard_kind(void)
 
 int mag__os_guard(void *at, size_t size)
 {
-    if (injected())
+    if (mag__os_fails())
         return -ENOMEM;
     int saved = errno, r;
     if (guard_kind() == GUARD_ADVICE && madvise(at, size, MADV_GUARD_INSTALL) == 0)

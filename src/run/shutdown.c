@@ -19,6 +19,7 @@
  */
 #include "run/run.h"
 #include "base/panic.h"
+#include "sched/netpoll.h"
 #include "sched/wait.h"
 
 #include <errno.h>
@@ -59,7 +60,7 @@ static void send_idle_ms_home(void)
     for (struct m *next; m != NULL; m = next) {
         next = m->next_idle;
         m->handed_exit = true;
-        mag__parker_unpark(&m->parker);
+        mag__netpoll_unpark(m);
     }
 }
 
@@ -194,6 +195,7 @@ int mag__shutdown(int64_t deadline)
     mag__globq_get(&rt->held, UINT32_MAX);
     bool late = !wait_threads(deadline) && orphan_stragglers();
     struct arena *arena = rt->arena;
+    mag__poll_stop(&arena->poll, late);
     rt->arena = NULL;
     free_ms();
     mag__p_fini_all();

@@ -30,24 +30,27 @@ int64_t mag__clock_next(void)
     return next;
 }
 
-/* With a P the first one runs next and the others queue. Without, every P is busy, perhaps with goroutines that compute: they
- * go before the others in the global queue, and a P is retaken for them soon (retake.c). */
+/* With a P the first one runs next and the others queue. Without, every P is busy; and where goroutines compute for long, who
+ * queues behind them is late: then they go before the others in the global queue, and a P is retaken for them soon (retake.c). */
 static void ready_all(struct p *p, struct g **ready, uint32_t n, bool first)
 {
     struct g_list list = {0};
+    bool front = p == NULL || at_32_load_rlx(&mag__rt.hogged) != 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (p == NULL) {
+        if (p != NULL && first && i == 0 && mag__runq_next_peek(&p->runq) == NULL) {
+            mag__wake_next(p, ready[i]);
+        } else if (!front) {
+            mag__wake_tail(p, ready[i]);
+        } else {
             g_set_runnable(ready[i]);
             g_list_put(&list, ready[i]);
-        } else if (first && i == 0 && mag__runq_next_peek(&p->runq) == NULL) {
-            mag__wake_next(p, ready[i]);
-        } else {
-            mag__wake_tail(p, ready[i]);
         }
     }
     if (list.n != 0) {
         mag__globq_put_front(&mag__rt.globq, list);
         mag__wake_searcher(NULL);
+        if (p != NULL)
+            p->global_in = 1; /* its next turn */
     }
 }
 

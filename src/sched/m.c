@@ -12,6 +12,7 @@
  */
 #include "base/panic.h"
 #include "sched/sanitize.h"
+#include "sched/netpoll.h"
 #include "sched/sched.h"
 
 #include <errno.h>
@@ -62,6 +63,7 @@ void mag__arena_free(struct arena *a)
     mag__local_clear(&a->gs);
     mag__g_heap_fini(&a->gs);
     mag__stack_fini(&a->stacks);
+    mag__poll_fini(&a->poll);
     free(a);
 }
 
@@ -209,9 +211,12 @@ int mag__m_run(struct p *p, bool searching)
 {
     struct rt *rt = &mag__rt;
     mag__lock_take(&rt->m_lock);
-    struct m *m = rt->idle_ms;
+    struct m **at = &rt->idle_ms;
+    if (*at != NULL && at_32_load_rlx(&(*at)->sits) != 0 && (*at)->next_idle != NULL)
+        at = &(*at)->next_idle; /* who sits in the poller is the last to be sent */
+    struct m *m = *at;
     if (m != NULL) {
-        rt->idle_ms = m->next_idle;
+        *at = m->next_idle;
         at_32_bump_owner(&rt->nidle_ms, (uint32_t)-1);
     }
     mag__lock_give(&rt->m_lock);
@@ -219,7 +224,7 @@ int mag__m_run(struct p *p, bool searching)
         return start(p, searching);
     m->handed = p;
     m->handed_search = searching;
-    mag__parker_unpark(&m->parker);
+    mag__netpoll_unpark(m);
     return 0;
 }
 
@@ -237,7 +242,7 @@ bool mag__m_is_deadlock_locked(void)
     uint32_t nms = at_32_load_rlx(&rt->nms);
     if (rt->m_ids == 0 /* main has not begun yet */ || at_32_load_rlx(&rt->nidle_ms) + rt->nlocked_ms != nms || rt->by_start)
         return false;
-    if (mag__clock_next() != TIMER_NEVER || at_32_load_acq(&rt->firing) != 0) /* CLK4 */
+    if (mag__netpoll_is_wanted() || mag__clock_next() != TIMER_NEVER || at_32_load_acq(&rt->firing) != 0) /* CLK4 */
         return false;
     if (at_32_load_rlx(&rt->nnostack) != 0 && at_32_load_rlx(&rt->nostack_tries) <= PATIENCE)
         return false;
@@ -290,19 +295,21 @@ bool mag__m_park(struct m *m)
         mag__rt_done(DONE_DEADLOCK);
     hostile_point();
     int64_t exit_at = idle > rt_procs() ? mag__os_now() + IDLE_EXIT_NS : OS_FOREVER;
+    struct harvest h;
     for (;;) {
         int64_t until = mag__clock_keep();
-        int r = mag__parker_park(&m->parker, until < exit_at ? until : exit_at);
+        enum slept how = mag__netpoll_sleep(m, until, exit_at, &h);
         mag__clock_kept(until);
-        if (r == 0)
+        if (how == SLEPT_TOKEN)
             break;
-        bool due = mag__os_now() >= until;
+        bool timers = mag__os_now() >= until, due = timers || h.n != 0;
         if (due && !mag__idle_some(&mag__rt.idle)) { /* every P is busy: one may have to be retaken */
-            if (mag__clock_run_all(NULL))
+            mag__netpoll_bring_in(NULL, &h);
+            if (timers && mag__clock_run_all(NULL))
                 mag__sysmon_wake();
             continue;
         }
-        if (!due && until < exit_at)
+        if (!due && (how == SLEPT_AGAIN || until < exit_at))
             continue;
         if (!take_off_idle_list(m)) {
             mag__parker_park(&m->parker, OS_FOREVER); /* the token is on its way */
@@ -310,9 +317,12 @@ bool mag__m_park(struct m *m)
         }
         if (!due)
             return false;
-        if (!mag__p_take_idle(m))
+        if (!mag__p_take_idle(m)) {
+            mag__netpoll_bring_in(NULL, &h);
             return mag__m_park(m);
-        m->keeper = true;
+        }
+        m->keeper = timers;
+        mag__netpoll_bring_in(m->p, &h);
         return true;
     }
     if (m->handed_exit)
@@ -320,6 +330,7 @@ bool mag__m_park(struct m *m)
     p_acquire(m, m->handed);
     m->searching = m->handed_search;
     m->handed = NULL;
+    mag__netpoll_bring_in(m->p, &h);
     return true;
 }
 

@@ -165,7 +165,7 @@ static ALWAYS_INLINE struct m *finish(struct m *m, bool adopt)
         }
         if (next == NULL || unlikely(must_pass_g0(m, next)))
             next = &m->g0;
-        else if (likely(bind(p, next)))
+        else if (likely(make_ready(p, next)))
             running(p, next);
         else
             next = next_or_g0(m, p);
@@ -263,7 +263,7 @@ ALWAYS_INLINE struct m *mag__park_yield(struct m *m)
     while ((g = mag__find_near(p)) != NULL) {
         if (unlikely(must_pass_g0(m, g)))
             return switch_to(m, m_curg(m), &m->g0, after_yield, false);
-        if (likely(bind(p, g))) {
+        if (likely(make_ready(p, g))) {
             running(p, g);
             return switch_to(m, m_curg(m), g, after_yield, false);
         }
@@ -314,7 +314,7 @@ void mag__park_loop(struct m *m)
 {
     struct g *g;
     while ((g = next_for_thread(m)) != NULL)
-        if (likely(bind(m->p, g))) {
+        if (likely(make_ready(m->p, g))) {
             running(m->p, g);
             switch_to(m, &m->g0, g, after_nothing, false);
             mag__token_settle(m);

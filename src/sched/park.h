@@ -41,7 +41,7 @@ static ALWAYS_INLINE struct m *switch_to(struct m *m, struct g *self, struct g *
 bool mag__park_bind(struct p *p, struct g *g);
 
 /* Makes g ready to be switched to. */
-static inline bool bind(struct p *p, struct g *g)
+static inline bool make_ready(struct p *p, struct g *g)
 {
     return likely((g->flags & G_STARTED) != 0) || mag__park_bind(p, g);
 }
@@ -70,7 +70,7 @@ static inline struct g *next_or_g0(struct m *m, struct p *p)
     while ((g = mag__find_local(p)) != NULL) {
         if (unlikely(must_pass_g0(m, g)))
             break;
-        if (likely(bind(p, g))) {
+        if (likely(make_ready(p, g))) {
             running(p, g);
             return g;
         }

@@ -18,6 +18,7 @@
 #include "core/stack.h"
 #include "os/lock.h"
 #include "os/os.h"
+#include "poll/poll.h"
 #include "time/timer.h"
 #include "trace/hook.h"
 
@@ -31,7 +32,7 @@ enum {
 };
 
 /* Reasons why the holder of a P must go through the full search before it runs another G. */
-enum attention { ATTEND_STOP = 1, ATTEND_RETIRE = 2, ATTEND_COMPANY = 4, ATTEND_CROWD = 8 };
+enum attention { ATTEND_STOP = 1, ATTEND_RETIRE = 2, ATTEND_COMPANY = 4, ATTEND_CROWD = 8, ATTEND_GLOBAL = 16 };
 #define ATTEND_AT_ONCE (ATTEND_STOP | ATTEND_RETIRE | ATTEND_COMPANY) /* the holder does these before it runs anybody */
 
 /* LIVE -> RETIRING (mag_set_procs) -> DRAINING (who holds the P) -> RETIRED -> LIVE; or back from RETIRING to LIVE. */
@@ -53,6 +54,7 @@ struct p {
     struct stack_cache stacks;
     uint32_t timers_in;       /* slices until the owner looks at its timers */
     struct timers timers;
+    a64 io_waits;             /* waits for descriptors that began here, less those that ended here; others read it */
     /* written by others */
     ON_LINE aptr m;           /* the M that took this P last: a hint for sysmon */
     a32 attention;            /* enum attention */
@@ -84,6 +86,7 @@ struct m {
     bool handed_search;       /* the waker counted this M as searching */
     bool handed_exit;
     aptr locked;              /* the only goroutine that may run here; the owner writes */
+    a32 sits;                 /* it sleeps in the poller; the owner writes */
     bool keeper;              /* owner: it slept until a timer was due */
     uint32_t lock_depth;      /* owner */
     bool ends;                /* owner: the goroutine ended locked, the thread must too */
@@ -106,6 +109,7 @@ enum rt_state { RT_OFF, RT_STARTING, RT_RUNNING, RT_STOPPING, RT_FORKED /* for g
 struct arena {
     struct g_heap gs;
     struct stacks stacks;
+    struct poll poll;
     uint32_t stragglers; /* rt.m_lock */
 };
 
@@ -152,6 +156,9 @@ struct rt {
     a64 sysmon_until;        /* when sysmon will look next */
     a32 hogged;              /* some P's slice has lasted long: sysmon must know of timers to come */
     a64 keeper_until;        /* until when an M sleeps to run timers, TIMER_NEVER: none does */
+    a64 polled_at;           /* when a P last asked the kernel for events */
+    a32 seat;                /* 1: a thread asks the kernel for events, or sleeps there */
+    a32 poll_slow;           /* the busy Ps do not ask often enough: an idle M sits down */
     a64 clock;               /* a recent mag__os_now(), about 10 ms old at most while anything runs */
 
     ON_LINE struct globq globq;
@@ -188,6 +195,13 @@ struct rt {
 };
 
 extern struct rt mag__rt;
+
+#define URGENT_NS (20 * (int64_t)1000000)
+/* Goroutines whose timer fired or whose descriptor is ready came to the front of the global queue lately. */
+static inline bool rt_urgent(void)
+{
+    return (int64_t)(at_64_load_rlx(&mag__rt.clock) - at_64_load_rlx(&mag__rt.urgent_at)) < URGENT_NS;
+}
 
 /* As many goroutines compute without a P as are allowed to. */
 static inline bool rt_crowded(void) { return at_32_load_rlx(&mag__rt.loose) >= at_32_load_rlx(&mag__rt.loose_cap); }

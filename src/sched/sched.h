@@ -96,6 +96,8 @@ void mag__clock_kept(int64_t until);
 /* With a P: g becomes runnable and runs next, or at the tail. */
 void mag__wake_next(struct p *p, struct g *g);
 void mag__wake_tail(struct p *p, struct g *g);
+/* The same as the last, and nobody is told: the caller has several. */
+void mag__wake_quietly(struct p *p, struct g *g);
 /* Without a P. */
 void mag__wake_global(struct g *g);
 void mag__wake_global_list(struct g_list list);

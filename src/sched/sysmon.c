@@ -13,6 +13,7 @@
  *                   without this an M could start to run while sysmon goes to sleep, and nobody would look after it.
  */
 #include "base/panic.h"
+#include "sched/netpoll.h"
 #include "sched/sched.h"
 
 #define LOOK_FAST (100 * (int64_t)1000)
@@ -21,6 +22,7 @@
 #define DEEP_NS (1000 * (int64_t)1000000)
 #define TRIM_NS (250 * (int64_t)1000000)
 #define FOLLOW_NS (1000 * (int64_t)1000000)
+#define GLOBAL_NS (5 * (int64_t)1000000)
 #define RELOOK_NS (20 * (int64_t)1000)
 enum { RESCUE_MEMORY = 3 };
 
@@ -37,7 +39,7 @@ struct watch {
     int64_t pause;       /* until the next look */
     int64_t busy_until;  /* keep looking often until then */
     int64_t idle_since;  /* every P has been idle since, 0: not so */
-    int64_t trim_at, trace_at, follow_at;
+    int64_t trim_at, trace_at, follow_at, global_at;
 };
 
 /* ---- rescue ---- */
@@ -65,6 +67,17 @@ static void rescue(struct watch *w)
         rescue_next(w, p_at(i));
     if (mag__find_any_work())
         mag__wake_searcher(NULL);
+}
+
+/* The global queue's turns count in slices. Where those are long it would wait for ever: one turn at least every GLOBAL_NS. */
+static void look_at_global(struct watch *w, int64_t now)
+{
+    if (now < w->global_at || mag__globq_length(&mag__rt.globq) == 0)
+        return;
+    w->global_at = now + GLOBAL_NS;
+    for (uint32_t i = 0; i < rt_procs(); i++)
+        if (!mag__idle_is(&mag__rt.idle, i))
+            at_32_or_rlx(&p_at(i)->attention, ATTEND_GLOBAL);
 }
 
 /* ---- retake ---- */
@@ -145,7 +158,7 @@ static bool may_sleep_deep(struct watch *w, int64_t now)
     if (w->idle_since == 0)
         w->idle_since = now;
     mag__m_check_deadlock();
-    return now - w->idle_since >= DEEP_NS && mag__rt.schedtrace == 0 &&
+    return now - w->idle_since >= DEEP_NS && mag__netpoll_is_kept() && mag__rt.schedtrace == 0 &&
            (int64_t)at_64_load_rlx(&mag__rt.keeper_until) <= mag__clock_next();
 }
 
@@ -179,7 +192,9 @@ static void *sysmon_main(void *arg)
             w.pause = LOOK_SLOW;
         look_at_timers(&w, now);
         rescue(&w);
+        mag__netpoll_look(now, &w.pause);
         look_at_slices(&w, now);
+        look_at_global(&w, now);
         mag__p_collect_retiring();
         keep_house(&w, now);
         word = at_32_load_rlx(&mag__rt.sysmon_word);

@@ -54,11 +54,16 @@ static COLD void spill(struct p *p, struct g *g)
     } while (!mag__runq_put_owner(&p->runq, g));
 }
 
-void mag__wake_tail(struct p *p, struct g *g)
+void mag__wake_quietly(struct p *p, struct g *g)
 {
     g_set_runnable(g);
     if (unlikely(!mag__runq_put_owner(&p->runq, g)))
         spill(p, g);
+}
+
+void mag__wake_tail(struct p *p, struct g *g)
+{
+    mag__wake_quietly(p, g);
     told(p);
 }
 

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: MIT */
+/* poll.c: descriptors: a table by number, two queues each, and the events that end the waiting.
+ *
+ * What        an event counter and a FIFO of waiters for each direction. A call notes the counter, asks the kernel, and if that
+ *             would block joins the queue unless the counter has moved: no event between the asking and the joining is lost.
+ * Own         files that magpie opened are registered with the backend once, at the first wait, edge-triggered: a wait costs no
+ *             system call.
+ * Foreign     everybody else's are armed anew for each wait, for one event: whoever closes one with close(2) and opens another
+ *             under the same number gets neither the old one's events nor misses the new one's. When arming shows that the
+ *             file has changed, the tag changes, and those who wait for the old file are told of nothing but mag_close.
+ * Who is told everybody who only looks, and the first who takes. Who has taken something tells the next (pass): with a datagram
+ *             or a connection each, one event may stand for many. Who finds nothing comes back to the front of the queue.
+ * Tags        travel with every event: one that was on its way when its file was closed is dropped.
+ * Closing     calls are counted in and out. mag_close lets nobody in any more and tells those who wait; the last who leaves gives
+ *             the number back. Descriptors are never freed while the runtime runs.
+ * Invariants  own: registered holds every direction in which somebody waits
+ *             foreign: armed for every direction in which somebody waits for the present file, or one who was told of an event
+ *             of that direction has not passed it on yet
+ * Ordering    PL1  edges release (event) -> edges acquire (side_edges): without this a call could count an event whose data its
+ *                  system call does not see.
+ *             PL2  on, chunk release (start, add_chunk) -> acquire (is_on, peek): without this a descriptor could be seen unmade.
+ *             PL3  calls add release (leave), cas acquire (enter, close): without this the number could be closed before a call's
+ *                  last use of it.
+ */
+#include "poll/poll.h"
+#include "base/panic.h"
+#include "os/os.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { CHUNK = 1 << 12, CHUNKS = 1 << 19 };
+
+#define CHUNK_SIZE (CHUNK * sizeof(struct desc))
+#define TABLE_SIZE (CHUNKS * sizeof(aptr))
+
+/* ---- the table ---- */
+
+static int start(struct poll *p)
+{
+    int r = 0;
+    mag__lock_take(&p->lock);
+    if (at_32_load_rlx(&p->on) == 0) {
+        aptr *chunks = mag__os_reserve(TABLE_SIZE, 0);
+        r = chunks == NULL ? -ENOMEM : mag__backend_init(&p->backend);
+        if (r == 0) {
+            mag__os_huge(chunks, TABLE_SIZE, false);
+            p->chunks = chunks;
+            at_32_store_rel(&p->on, 1); /* PL2 */
+        } else if (chunks != NULL) {
+            mag__os_unmap(chunks, TABLE_SIZE);
+        }
+    }
+    mag__lock_give(&p->lock);
+    return r;
+}
+
+static struct desc *add_chunk(struct poll *p, unsigned i)
+{
+    mag__lock_take(&p->lock);
+    struct desc *chunk = at_ptr_load_rlx(&p->chunks[i]);
+    if (chunk == NULL && (chunk = mag__os_reserve(CHUNK_SIZE, 0)) != NULL) {
+        mag__os_huge(chunk, CHUNK_SIZE, false);
+        at_ptr_store_rel(&p->chunks[i], chunk); /* PL2 */
+        p->top = i < p->top ? p->top : i + 1;
+    }
+    mag__lock_give(&p->lock);
+    return chunk;
+}
+
+struct desc *mag__poll_peek(struct poll *p, int fd)
+{
+    if (fd < 0 || !mag__poll_is_on(p))
+        return NULL;
+    struct desc *chunk = at_ptr_load_acq(&p->chunks[fd / CHUNK]); /* PL2 */
+    return chunk == NULL ? NULL : &chunk[fd % CHUNK];
+}
+
+static int number(const struct desc *d) { return (int)at_32_load_rlx(&d->fd); }
+
+struct desc *mag__poll_get(struct poll *p, int fd, int *error)
+{
+    struct desc *d = mag__poll_peek(p, fd);
+    if (unlikely(d == NULL)) {
+        *error = fd < 0 ? -EBADF : mag__poll_is_on(p) ? 0 : start(p);
+        if (*error != 0)
+            return NULL;
+        struct desc *chunk = add_chunk(p, (unsigned)fd / CHUNK);
+        *error = -ENOMEM;
+        if (chunk == NULL)
+            return NULL;
+        d = &chunk[fd % CHUNK];
+    }
+    if (unlikely(number(d) != fd))
+        at_32_store_rlx(&d->fd, (uint32_t)fd);
+    return d;
+}
+
+void mag__poll_stop(struct poll *p, bool late)
+{
+    if (!mag__poll_is_on(p))
+        return;
+    for (struct desc *d = late ? NULL : p->closing; d != NULL; d = d->next_closing)
+        close(number(d));
+    mag__backend_fini(&p->backend);
+}
+
+void mag__poll_fini(struct poll *p)
+{
+    if (!mag__poll_is_on(p))
+        return;
+    for (unsigned i = 0; i < p->top; i++)
+        if (at_ptr_load_rlx(&p->chunks[i]) != NULL)
+            mag__os_unmap(at_ptr_load_rlx(&p->chunks[i]), CHUNK_SIZE);
+    mag__os_unmap(p->chunks, TABLE_SIZE);
+    at_32_store_rlx(&p->on, 0);
+}
+
+/* ---- calls ---- */
+
+int mag__poll_enter(struct desc *d)
+{
+    uint64_t seen = at_64_load_rlx(&d->calls);
+    for (;;) {
+        if (unlikely((seen & DESC_ENDING) != 0)) { /* on its way back to the kernel, which will know what the number is then */
+            mag__os_nap(1000);
+            seen = at_64_load_rlx(&d->calls);
+        } else if (unlikely((seen & DESC_CLOSING) != 0)) {
+            return -EBADF;
+        } else if (likely(at_64_cas_acq(&d->calls, &seen, seen + 1))) { /* PL3 */
+            return 0;
+        }
+    }
+}
+
+static void forget(struct poll *p, struct desc *d)
+{
+    mag__lock_take(&p->lock);
+    for (struct desc **at = &p->closing; *at != NULL; at = &(*at)->next_closing)
+        if (*at == d) {
+            *at = d->next_closing;
+            break;
+        }
+    mag__lock_give(&p->lock);
+}
+
+/* Nobody is inside, nobody can come in: the number goes back. */
+static int end(struct poll *p, struct desc *d)
+{
+    mag__spin_take(&d->lock);
+    if (d->registered != 0) /* a duplicate, or a forked child, may keep the file: it must not speak to us any more */
+        mag__backend_remove(&p->backend, number(d));
+    d->registered = 0;
+    d->tag++;
+    at_32_store_rlx(&d->flags, 0);
+    mag__spin_give(&d->lock);
+    int r = close(number(d)) == 0 || errno == EINTR ? 0 : -errno; /* interrupted or not, the number is free */
+    at_64_store_rel(&d->calls, 0); /* PL3 */
+    return r;
+}
+
+void mag__poll_leave(struct poll *p, struct desc *d)
+{
+    uint64_t before = at_64_add_rel(&d->calls, (uint64_t)-1); /* PL3 */
+    if (likely(before != (DESC_CLOSING | 1)))
+        return;
+    uint64_t seen = DESC_CLOSING;
+    must(at_64_cas_acq(&d->calls, &seen, DESC_CLOSING | DESC_ENDING)); /* PL3 */
+    int saved = errno;
+    forget(p, d);
+    end(p, d);
+    errno = saved;
+}
+
+/* ---- whose it is ---- */
+
+void mag__poll_adopt(struct desc *d, uint32_t flags)
+{
+    while ((at_64_load_acq(&d->calls) & DESC_ENDING) != 0) /* PL3 */
+        mag__os_nap(1000); /* the number's last life: its close(2) has returned it to us before the closer could say so */
+    mag__spin_take(&d->lock);
+    d->tag++;
+    d->registered = 0;
+    at_32_store_rlx(&d->flags, DESC_OWN | flags);
+    for (int dir = 0; dir < 2; dir++)
+        at_32_store_rlx(&d->side[dir].drained, at_32_load_rlx(&d->side[dir].edges) - 1);
+    mag__spin_give(&d->lock);
+}
+
+int mag__poll_release(struct poll *p, struct desc *d)
+{
+    mag__spin_take(&d->lock);
+    uint64_t calls = at_64_load_rlx(&d->calls);
+    int r = !desc_is(d, DESC_OWN) || (calls & DESC_CLOSING) != 0 ? -EBADF : calls != 0 ? -EBUSY : 0;
+    if (r == 0) {
+        if (d->registered != 0)
+            mag__backend_remove(&p->backend, number(d));
+        d->registered = 0;
+        d->tag++;
+        at_32_store_rlx(&d->flags, 0);
+    }
+    mag__spin_give(&d->lock);
+    return r;
+}
+
+/* ---- queues ---- */
+
+static void link_locked(struct side *s, struct poll_wait *x, bool front)
+{
+    x->next = front ? s->first : NULL;
+    x->prev = front ? NULL : s->last;
+    *(x->prev != NULL ? &x->prev->next : &s->first) = x;
+    *(x->next != NULL ? &x->next->prev : &s->last) = x;
+    x->queued = true;
+    at_32_bump_owner(&s->waiting, 1);
+}
+
+static void unlink_locked(struct side *s, struct poll_wait *x)
+{
+    *(x->prev != NULL ? &x->prev->next : &s->first) = x->next;
+    *(x->next != NULL ? &x->next->prev : &s->last) = x->prev;
+    x->queued = false;
+    at_32_bump_owner(&s->waiting, (uint32_t)-1);
+}
+
+void mag__poll_unqueue(struct poll_wait *x)
+{
+    struct desc *d = x->d;
+    mag__spin_take(&d->lock);
+    if (x->queued)
+        unlink_locked(&d->side[x->dir], x);
+    mag__spin_give(&d->lock);
+}
+
+/* Directions in which somebody waits for the present file. */
+static unsigned wanted_locked(const struct desc *d)
+{
+    unsigned wanted = 0;
+    for (int dir = 0; dir < 2; dir++)
+        for (struct poll_wait *x = d->side[dir].first; x != NULL; x = x->next)
+            if (x->tag == d->tag) {
+                wanted |= 1u << dir;
+                break;
+            }
+    return wanted;
+}
+
+static uint64_t tag_of(const struct desc *d) { return (uint64_t)d->tag << 32 | (uint32_t)number(d); }
+
+static int arm_own_locked(struct poll *p, struct desc *d, unsigned more)
+{
+    if (likely((d->registered & more) == more))
+        return 0;
+    int r = mag__backend_set(&p->backend, number(d), tag_of(d), d->registered | more, BACKEND_EDGE, d->registered != 0);
+    if (r >= 0)
+        d->registered |= more;
+    return r < 0 ? r : 0;
+}
+
+static int arm_foreign_locked(struct poll *p, struct desc *d, unsigned more)
+{
+    unsigned all = wanted_locked(d) | more;
+    int r = mag__backend_set(&p->backend, number(d), tag_of(d), all, BACKEND_ONCE, d->registered != 0);
+    if (r == 1) { /* another file than before: who waits for that one waits for nothing, and must not be told of this one's */
+        d->tag++;
+        at_32_store_rlx(&d->flags, 0);
+        r = mag__backend_set(&p->backend, number(d), tag_of(d), more, BACKEND_ONCE, true);
+    }
+    if (r >= 0)
+        d->registered = BACKEND_READ | BACKEND_WRITE;
+    return r < 0 ? r : 0;
+}
+
+int mag__poll_queue(struct poll *p, struct desc *d, struct poll_wait *x, uint32_t seen, bool front)
+{
+    struct side *s = &d->side[x->dir];
+    int r;
+    x->d = d;
+    x->queued = false;
+    mag__spin_take(&d->lock);
+    if ((at_64_load_rlx(&d->calls) & DESC_CLOSING) != 0)
+        r = -EBADF;
+    else if (at_32_load_rlx(&s->edges) != seen)
+        r = 1;
+    else
+        r = desc_is(d, DESC_OWN) ? arm_own_locked(p, d, 1u << x->dir) : arm_foreign_locked(p, d, 1u << x->dir);
+    if (r == 0) {
+        x->tag = d->tag;
+        link_locked(s, x, front);
+    }
+    mag__spin_give(&d->lock);
+    return r;
+}
+
+/* ---- telling ---- */
+
+static bool fire_locked(struct side *s, struct poll_wait *x, struct poll_chain *woken)
+{
+    unlink_locked(s, x);
+    enum poll_fired f = x->fire(x);
+    if (f == POLL_READY) { /* it stays where it is until the caller makes it runnable */
+        x->next = NULL;
+        *woken->end = x;
+        woken->end = &x->next;
+        woken->n++;
+    }
+    return f != POLL_LOST;
+}
+
+/* Those who look, all of them (unless only those who take are asked for); of those who take, the first. */
+static void tell_locked(struct desc *d, struct side *s, bool looking, struct poll_chain *woken)
+{
+    bool taken = false;
+    for (struct poll_wait *x = s->first, *next; x != NULL; x = next) {
+        next = x->next;
+        if (x->tag != d->tag || (x->watch ? !looking : taken))
+            continue;
+        bool watch = x->watch;
+        if (fire_locked(s, x, woken) && !watch)
+            taken = true;
+    }
+}
+
+void mag__poll_pass(struct desc *d, enum poll_dir dir, struct poll_chain *woken)
+{
+    mag__spin_take(&d->lock);
+    tell_locked(d, &d->side[dir], false, woken);
+    mag__spin_give(&d->lock);
+}
+
+/* Lets nobody in any more. The number of calls inside, or -1: it is closing already. */
+static int64_t shut(struct desc *d)
+{
+    uint64_t seen = at_64_load_rlx(&d->calls);
+    do {
+        if ((seen & DESC_CLOSING) != 0)
+            return -1;
+    } while (!at_64_cas_acq(&d->calls, &seen, seen | DESC_CLOSING | (seen == 0 ? DESC_ENDING : 0))); /* PL3 */
+    return (int64_t)seen;
+}
+
+int mag__poll_close(struct poll *p, struct desc *d, struct poll_chain *woken)
+{
+    mag__lock_take(&p->lock); /* the last call out finds it in the list */
+    int64_t inside = shut(d);
+    if (inside > 0) {
+        d->next_closing = p->closing;
+        p->closing = d;
+    }
+    mag__lock_give(&p->lock);
+    if (inside < 0)
+        return -EBADF;
+    mag__spin_take(&d->lock);
+    for (int dir = 0; dir < 2; dir++)
+        while (d->side[dir].first != NULL)
+            fire_locked(&d->side[dir], d->side[dir].first, woken);
+    mag__spin_give(&d->lock);
+    return inside == 0 ? end(p, d) : 0;
+}
+
+/* ---- events ---- */
+
+static void deliver(struct poll *p, const struct backend_event *e, struct poll_chain *woken)
+{
+    struct desc *d = mag__poll_peek(p, (int)(uint32_t)e->tag);
+    if (d == NULL)
+        return;
+    mag__spin_take(&d->lock);
+    if (d->tag == (uint32_t)(e->tag >> 32)) {
+        bool came[2] = {e->read, e->write};
+        if (e->odd)
+            at_32_or_rlx(&d->flags, DESC_ODD);
+        for (int dir = 0; dir < 2; dir++)
+            if (came[dir]) {
+                struct side *s = &d->side[dir];
+                at_32_store_rel(&s->edges, at_32_load_rlx(&s->edges) + 1); /* PL1 */
+                tell_locked(d, s, true, woken);
+            }
+        unsigned rest = desc_is(d, DESC_OWN) ? 0 : wanted_locked(d) & ~((unsigned)e->read | (unsigned)e->write << 1);
+        if (rest != 0 && arm_foreign_locked(p, d, rest) < 0)
+            for (int dir = 0; dir < 2; dir++) /* they meet the error themselves */
+                tell_locked(d, &d->side[dir], true, woken);
+    }
+    mag__spin_give(&d->lock);
+}
+
+void mag__poll_deliver(struct poll *p, const struct backend_event *events, unsigned n, struct poll_chain *woken)
+{
+    for (unsigned i = 0; i < n; i++)
+        deliver(p, &events[i], woken);
+}

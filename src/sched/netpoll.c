@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/* netpoll.c: who asks the kernel what has come.
+ *
+ *   the P's owner   when its ring and the global queue are empty, and now and then while they are not
+ *   the sitter      of the Ms that sleep, one sleeps in the poller instead of in its bed, until the next timer; only when every P
+ *                   is idle: while one is busy it looks by itself, and a thread woken for each message would cost more than
+ *                   the message
+ *   sysmon          when the busy Ps have not looked for GLANCE_LATE: then the next idle M sits down although a P is busy
+ *
+ * Seat        one thread at a time asks. Who finds the seat taken need not: an event wakes the sitter at once, and a P's owner
+ *             is on its way with what it found.
+ * Counting    each P counts the waits that began on it up and those that ended on it down: the sum is the number of goroutines
+ *             that wait, without a shared line. While others run it may be off by those that move; whoever is the last to go idle
+ *             sees it right, as all counted before they set their idle bits (core/idle.c, IDL2).
+ * Ordering    NP1  seat cas acquire (sit) -> seat store release (rise): without this two could share what the first found.
+ * Rejected    a sitter whenever an M is idle, as in Go: on two cores an echo server then pays a thread wake-up for most messages.
+ */
+#include "sched/netpoll.h"
+#include "sched/wait.h"
+
+enum { FEWEST = 8 };
+#define GLANCE_NS ((int64_t)50 * 1000)
+#define GLANCE_LATE ((int64_t)1000 * 1000)
+#define LOOK_PACE ((int64_t)1000 * 1000)
+
+static struct poll *rt_poll(void) { return &mag__rt.arena->poll; }
+
+/* ---- the seat ---- */
+
+static bool sit(void)
+{
+    uint32_t free = 0;
+    return at_32_load_rlx(&mag__rt.seat) == 0 && at_32_cas_acq(&mag__rt.seat, &free, 1); /* NP1 */
+}
+
+static void rise(void) { at_32_store_rel(&mag__rt.seat, 0); /* NP1 */ }
+
+bool mag__netpoll_is_wanted(void)
+{
+    uint64_t n = 0;
+    if (!mag__poll_is_on(rt_poll()))
+        return false;
+    for (uint32_t i = 0; i < rt_made(); i++)
+        n += at_64_load_rlx(&p_at(i)->io_waits);
+    return n != 0;
+}
+
+bool mag__netpoll_is_kept(void) { return at_32_load_rlx(&mag__rt.seat) != 0 || !mag__netpoll_is_wanted(); }
+
+/* ---- telling ---- */
+
+static void bring_to_ring(struct p *p, const struct poll_chain *c)
+{
+    for (struct poll_wait *x = c->first, *next; x != NULL; x = next) {
+        next = x->next; /* from here on it may be gone */
+        mag__wake_quietly(p, x->w->g);
+    }
+    if (c->n > 1 && rt_procs() > 1)
+        mag__wake_searcher(&p->count);
+}
+
+/* front: the Ps compute, and one will be retaken for them (retake.c). */
+static void bring_to_global(const struct poll_chain *c, bool front)
+{
+    struct g_list list = {0};
+    for (struct poll_wait *x = c->first, *next; x != NULL; x = next) {
+        struct g *g = x->w->g;
+        next = x->next;
+        g_set_state(g, G_RUNNABLE);
+        g_list_put(&list, g);
+    }
+    if (front)
+        mag__globq_put_front(&mag__rt.globq, list);
+    else
+        mag__globq_put_list(&mag__rt.globq, list);
+    mag__wake_searcher(NULL);
+}
+
+static unsigned deliver(struct p *p, const struct harvest *h, int64_t now, bool front)
+{
+    struct poll_chain c;
+    mag__poll_chain_init(&c);
+    mag__poll_deliver(rt_poll(), h->events, h->n, &c);
+    if (c.n == 0)
+        return 0;
+    at_64_store_rlx(p != NULL ? &p->urgent_at : &mag__rt.urgent_at, (uint64_t)now);
+    if (p != NULL)
+        bring_to_ring(p, &c);
+    else
+        bring_to_global(&c, front);
+    return c.n;
+}
+
+/* Without a P nothing keeps the runtime from being taken apart: so it counts as a foreign call. */
+void mag__netpoll_bring_in(struct p *p, const struct harvest *h)
+{
+    if (h->n == 0)
+        return;
+    if (p != NULL) {
+        deliver(p, h, mag__os_now(), false);
+    } else if (mag__foreign_enter() == 0) {
+        deliver(NULL, h, mag__os_now(), false);
+        mag__foreign_leave();
+    }
+}
+
+/* ---- in the search ---- */
+
+/* At most as many as the ring has room for: what spilled from it into the global queue would fall behind all that comes later. In
+ * the kernel they wait in the order in which they came. */
+static bool ask(struct p *p, int64_t now)
+{
+    uint32_t room = RUNQ_SIZE - mag__runq_length(&p->runq), most = room < FEWEST ? FEWEST : room < HARVEST ? room : HARVEST;
+    struct harvest h;
+    if (unlikely(at_32_load_rlx(&mag__rt.poll_slow) != 0))
+        at_32_store_rlx(&mag__rt.poll_slow, 0);
+    if (!sit())
+        return false;
+    at_64_store_rlx(&mag__rt.polled_at, (uint64_t)now);
+    h.n = mag__backend_wait(&rt_poll()->backend, h.events, most, 0);
+    rise();
+    COUNT_OWNER(&p->count, polls);
+    /* what waits in the global queue was there before */
+    return h.n != 0 && deliver(mag__globq_length(&mag__rt.globq) == 0 ? p : NULL, &h, now, false) != 0;
+}
+
+bool mag__netpoll_try(struct p *p) { return mag__netpoll_is_wanted() && ask(p, mag__os_now()); }
+
+void mag__netpoll_glance(struct p *p)
+{
+    if (!mag__netpoll_is_wanted())
+        return;
+    int64_t now = mag__os_now();
+    if (now - (int64_t)at_64_load_rlx(&mag__rt.polled_at) >= GLANCE_NS)
+        ask(p, now);
+}
+
+/* ---- instead of sleeping ---- */
+
+static bool should_sit(void)
+{
+    unsigned idle = mag__idle_count(&mag__rt.idle);
+    return (idle >= rt_procs() || (idle != 0 && at_32_load_rlx(&mag__rt.poll_slow) != 0)) && mag__netpoll_is_wanted() && sit();
+}
+
+enum slept mag__netpoll_sleep(struct m *m, int64_t until, int64_t exit_at, struct harvest *h)
+{
+    h->n = 0;
+    if (!should_sit())
+        return mag__parker_park(&m->parker, until < exit_at ? until : exit_at) == 0 ? SLEPT_TOKEN : SLEPT_LATE;
+    if (!mag__parker_away(&m->parker)) {
+        rise();
+        return SLEPT_TOKEN;
+    }
+    at_32_store_rlx(&m->sits, 1);
+    h->n = mag__backend_wait(&rt_poll()->backend, h->events, HARVEST, until);
+    at_32_store_rlx(&m->sits, 0);
+    rise();
+    if (mag__parker_back(&m->parker))
+        return SLEPT_TOKEN;
+    return h->n != 0 ? SLEPT_HARVEST : mag__os_now() >= until ? SLEPT_LATE : SLEPT_AGAIN;
+}
+
+void mag__netpoll_unpark(struct m *m)
+{
+    if (mag__parker_unpark(&m->parker) == PARKER_AWAY)
+        mag__backend_ring(&rt_poll()->backend);
+}
+
+/* ---- sysmon ---- */
+
+void mag__netpoll_look(int64_t now, int64_t *pause)
+{
+    if (mag__netpoll_is_kept() || now - (int64_t)at_64_load_rlx(&mag__rt.polled_at) < GLANCE_LATE)
+        return;
+    at_32_store_rlx(&mag__rt.poll_slow, 1);
+    int i = mag__idle_take_any(&mag__rt.idle, 0);
+    if (i >= 0) { /* an M that finds nothing else to do with it sits down */
+        if (mag__m_run(p_at((uint32_t)i), false) == 0)
+            return;
+        mag__idle_put(&mag__rt.idle, (unsigned)i, false);
+    }
+    struct harvest h;
+    if (!sit())
+        return;
+    h.n = mag__backend_wait(&rt_poll()->backend, h.events, HARVEST, 0);
+    rise();
+    COUNT_ANY(&mag__rt.count, polls);
+    if (h.n != 0)
+        deliver(NULL, &h, now, true);
+    if (*pause > LOOK_PACE)
+        *pause = LOOK_PACE;
+}
