@@ -45,6 +45,17 @@ static inline void san_unbound(struct g *g)
 #endif
 }
 
+/* g was discarded on its stack: ThreadSanitizer counts its fibre as a thread, and has room for few. */
+static inline void san_discarded(struct g *g)
+{
+    (void)g;
+#ifdef MAG_TSAN
+    if (g->fiber != NULL)
+        __tsan_destroy_fiber(g->fiber);
+    g->fiber = NULL;
+#endif
+}
+
 /* The thread's own stack becomes a g0. */
 static inline void san_thread(struct g *g0)
 {
