@@ -47,8 +47,7 @@ static void ready_all(struct p *p, struct g **ready, uint32_t n, bool first)
         }
     }
     if (list.n != 0) {
-        mag__globq_put_front(&mag__rt.globq, list);
-        mag__wake_searcher(NULL);
+        mag__wake_urgent(list);
         if (p != NULL)
             p->global_in = 1; /* its next turn */
     }

@@ -70,10 +70,9 @@ static void bring_to_global(const struct poll_chain *c, bool front)
         g_list_put(&list, g);
     }
     if (front)
-        mag__globq_put_front(&mag__rt.globq, list);
+        mag__wake_urgent(list);
     else
-        mag__globq_put_list(&mag__rt.globq, list);
-    mag__wake_searcher(NULL);
+        mag__wake_global_list(list);
 }
 
 static unsigned deliver(struct p *p, const struct harvest *h, int64_t now, bool front)

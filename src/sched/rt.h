@@ -170,6 +170,7 @@ struct rt {
     a32 loose_cap;           /* from so many on it is a crowd; sysmon writes */
     a32 announced;           /* some M may be between mag_block_begin and mag_block_end */
     a64 urgent_at;           /* like p.urgent_at, for the global queue */
+    a32 urgent_turn;
     struct globq held;       /* in a crowd: goroutines that would only add to it */
     struct hog_fn hogs[HOG_FNS];
 
