@@ -42,7 +42,7 @@ static void ready_all(struct p *p, struct g **ready, uint32_t n, bool first)
         } else if (!front) {
             mag__wake_tail(p, ready[i]);
         } else {
-            g_set_state(ready[i], G_RUNNABLE);
+            g_set_runnable(ready[i]);
             g_list_put(&list, ready[i]);
         }
     }

@@ -66,7 +66,7 @@ static void bring_to_global(const struct poll_chain *c, bool front)
     for (struct poll_wait *x = c->first, *next; x != NULL; x = next) {
         struct g *g = x->w->g;
         next = x->next;
-        g_set_state(g, G_RUNNABLE);
+        g_set_runnable(g);
         g_list_put(&list, g);
     }
     if (front)

@@ -150,7 +150,7 @@ struct rt {
 
     ON_LINE a32 state;       /* enum rt_state */
     a32 firing;              /* threads that hold goroutines whose timers have fired */
-    a32 silent;              /* stopping, and no M holds a P any more */
+    a32 silent;              /* stopping, and nobody is in the runtime any more: no timer fires */
     a32 epoch;               /* counts starts and stops: an M of another epoch must end */
     a32 sysmon_asleep;
     a64 sysmon_until;        /* when sysmon will look next */

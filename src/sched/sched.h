@@ -73,7 +73,7 @@ void mag__locked_give_away(struct m *m);
 
 /* The goroutine ends: destructors run, as user code; it leaves its group. */
 void mag__local_end(struct g *g);
-/* Values of discarded goroutines are forgotten. */
+/* Discarded goroutines are forgotten, and their values. */
 void mag__local_clear(struct g_heap *h);
 
 /* ---- clock.c: timers ---- */
