@@ -64,7 +64,6 @@ static void asks_while_sysmon_looks(void *arg)
 {
     (void)arg;
     at_32_store_rlx(&mag__rt.procs_fixed, 0);
-    mag__rt.follow = is_asked_meanwhile;
     T_EVENTUALLY(get(&followed), 10000);
     for (int i = 0; i < 20; i++) { /* sysmon returns from there, and does what it does */
         T_EQ(mag_procs(), 5);
@@ -74,8 +73,11 @@ static void asks_while_sysmon_looks(void *arg)
 
 static void a_number_asked_for_wins(void)
 {
+    uint32_t (*follow)(void) = mag__rt.follow;
+    mag__rt.follow = is_asked_meanwhile;
     followed = 0;
     T_EQ(mag_run_with(&(mag_config){.procs = 3}, asks_while_sysmon_looks, NULL), 0);
+    mag__rt.follow = follow;
 }
 
 /* ---- a mag_set_procs that came behind shutdown made Ps that nobody had told to stop ---- */

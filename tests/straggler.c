@@ -23,6 +23,14 @@ static void waits(void)
     mag_wg_wait(&wg, MAG_FOREVER);
 }
 
+/* Counted as a caller from outside when it ends, it would be waited for ever after. */
+static void selects(void)
+{
+    mag_chan *c = NULL;
+    int v;
+    mag_select(&MAG_RECV(c, &v), 1, MAG_FOREVER);
+}
+
 /* These do not switch, so they return; the next one that may does not. */
 static void spawns_first(void)
 {
@@ -114,7 +122,47 @@ static void it_ends_at_a_yield(void) { tell_of(yields); }
 static void it_ends_at_a_wait(void) { tell_of(waits); }
 static void it_ends_at_its_exit(void) { tell_of(exits); }
 static void it_ends_at_its_end(void) { tell_of(ends); }
+static void it_ends_at_a_select(void) { tell_of(selects); }
 static void it_cannot_spawn(void) { tell_of(spawns_first); }
+
+/* ---- its group ---- */
+
+static mag_group group;
+
+static void leaves_a_member_stuck(void *arg)
+{
+    (void)arg;
+    T_EQ(mag_go_with(&(mag_go_config){.name = "digger", .group = &group}, stuck, (void *)(uintptr_t)yields), 0);
+    while (!get(&inside))
+        mag_yield();
+}
+
+static void waits_for_the_group(void *arg)
+{
+    (void)arg;
+    mag_group_cancel(&group); /* who has gone is not looked at */
+    T_EQ(mag_group_wait(&group, mag_in(10 * MAG_S)), -ECANCELED);
+}
+
+/* The group outlives the run, and the member that did not come back in time leaves it when it does. */
+static void tell_of_a_member(void *arg)
+{
+    (void)arg;
+    long threads = other_threads();
+    mag_config cfg = {.procs = 2, .exit_wait = 50 * MAG_MS};
+    T_EQ(mag_run_with(&cfg, leaves_a_member_stuck, NULL), -ETIMEDOUT);
+    T_EQ(mag_group_wait(&group, MAG_TRY), -ETIMEDOUT);
+    let_it_go(threads);
+    T_EQ(mag_run(waits_for_the_group, NULL), 0);
+}
+
+static void it_leaves_its_group(void)
+{
+    static struct t_child c;
+    t_fork(&c, tell_of_a_member, NULL);
+    if (c.code != 0)
+        T_FAIL("code %d, signal %d%s\n%s", c.code, c.signal, c.timed_out ? ", timed out" : "", c.err);
+}
 
 /* ---- the next run ---- */
 
@@ -294,7 +342,9 @@ int main(int argc, char **argv)
     T_RUN(it_ends_at_a_wait);
     T_RUN(it_ends_at_its_exit);
     T_RUN(it_ends_at_its_end);
+    T_RUN(it_ends_at_a_select);
     T_RUN(it_cannot_spawn);
+    T_RUN(it_leaves_its_group);
     T_RUN(it_comes_back_in_another_run);
     T_RUN(many_keep_their_stacks);
     T_RUN(they_come_back_at_the_last_moment);

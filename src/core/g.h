@@ -43,6 +43,7 @@ struct g_ext {
     struct locals *locals;
     struct group *group;        /* of which it is a member */
     struct g_ext *next, **link; /* in the group; its lock */
+    struct g_ext *woken;        /* of those that a cancellation has decided and not yet made runnable */
     aptr g;                     /* whose this is, once it is spawned */
     a32 shield;                 /* > 0: cancellation waits; the goroutine writes */
     a32 spared;                 /* it failed the group itself */
@@ -57,11 +58,12 @@ struct g {
     };
     union {
         void *arg;       /* before the first run */
-        a64 since;       /* from then on: when it last began to wait, on rt.clock */
+        a64 since;       /* waiting: since when, on rt.clock */
+        a64 waited;      /* runnable after a wait: what its after_arg was, for `next` has that place now */
     };
     char *stack;         /* the top of its stack, NULL before the first run */
     struct g_ext *ext;   /* what only some goroutines have; in the heap: the next magazine */
-    a32 state;           /* enum g_state | enum g_reason << 8 */
+    a32 state;           /* enum g_state | enum g_reason << 8; runnable with a reason: woken, and has not run since */
     uint16_t flags;      /* enum g_flag */
     uint16_t stack_class;
     /* the copy of mag_go_copy */
@@ -92,6 +94,26 @@ static inline void g_set_state(struct g *g, enum g_state s) { at_32_store_rlx(&g
 static inline void g_set_waiting(struct g *g, enum g_reason why)
 {
     at_32_store_rlx(&g->state, G_WAITING | (uint32_t)why << 8);
+}
+
+/* What it waits with may hang in queues until it has run: a runtime that stops must find it. */
+static inline void g_set_runnable(struct g *g)
+{
+    uint32_t word = at_32_load_rlx(&g->state);
+    if ((word & 0xff) != G_WAITING) {
+        g_set_state(g, G_RUNNABLE);
+        return;
+    }
+    at_64_store_rlx(&g->waited, (uintptr_t)g->after_arg);
+    at_32_store_rlx(&g->state, (word & ~(uint32_t)0xff) | G_RUNNABLE);
+}
+/* What it waits with, or did until it was woken; NULL: nothing. While nobody moves it. */
+static inline void *g_waiter(const struct g *g)
+{
+    uint32_t word = at_32_load_rlx(&g->state);
+    if ((word & 0xff) == G_WAITING)
+        return g->after_arg;
+    return (word & 0xff) == G_RUNNABLE && word >> 8 != 0 ? (void *)(uintptr_t)at_64_load_rlx(&g->waited) : NULL;
 }
 
 extern const char *const mag__g_reason_name[WAIT_MAX];

@@ -16,13 +16,21 @@
 
 extern void *__cxa_get_globals(void) __attribute__((weak));
 
-__attribute__((constructor)) static void loaded(void) { mag__rt.loaded = mag__os_now(); }
+/* What no run changes: threads outside, and goroutines that outlived their runtime, may look at it at any time. */
+__attribute__((constructor)) static void loaded(void)
+{
+    struct rt *rt = &mag__rt;
+    rt->loaded = mag__os_now();
+    rt->follow = mag__procs_follow;
+    rt->trace_line = mag__schedtrace_line;
+    rt->cxa_globals = __cxa_get_globals;
+    mag__group_init();
+}
 
 static void apply(const struct settings *s)
 {
     struct rt *rt = &mag__rt;
     at_32_store_rlx(&rt->procs_fixed, s->procs_fixed);
-    rt->follow = mag__procs_follow;
     rt->steal_min = s->steal_min;
     rt->max_threads = s->max_threads;
     rt->stack_class = s->stack_class;
@@ -30,9 +38,6 @@ static void apply(const struct settings *s)
     rt->exit_wait = s->exit_wait;
     rt->schedtrace = s->schedtrace;
     rt->scheddetail = s->scheddetail;
-    rt->trace_line = mag__schedtrace_line;
-    mag__group_init();
-    rt->cxa_globals = __cxa_get_globals;
     rt->started = mag__os_now();
     at_64_store_rlx(&rt->clock, (uint64_t)rt->started);
     at_32_store_rlx(&rt->done, DONE_NOT);
@@ -130,7 +135,7 @@ int mag_run_with(const mag_config *cfg, mag_fn fn, void *arg)
     struct spawn s = {.fn = fn,
                       .arg = arg,
                       .name = "main",
-                      .stack_class = mag__rt.stack_class,
+                      .stack_class = SPAWN_DEFAULT,
                       .flags = G_MAIN,
                       .created = __builtin_return_address(0)};
     r = mag__spawn(&s);

@@ -8,8 +8,9 @@
  *               collected: from their idle bits, or out of the token of an M in user code. An M in the runtime puts its P
  *               among the idle ones and ends
  *             4 parked Ms are sent home
- *             5 whoever waits in the table of waiters: goroutines are forgotten, threads are told
- *             6 calls of foreign threads that are under way end
+ *             5 who is in the runtime without a P comes out of it, and calls of foreign threads that are under way end: they may
+ *               hold a goroutine in their hands, between two queues
+ *             6 whoever waits for anything: goroutines leave the queues, which may outlive them, and threads are told
  *             7 all threads end, or the deadline passes: a goroutine that is still in foreign code keeps its thread, which
  *               ends at its next call, and with the last such thread the arena goes. Until then no stack is unmapped:
  *               it may hold pointers into others' stacks
@@ -87,6 +88,16 @@ static bool some_in_runtime(void)
         some |= at_32_load_rlx(&m->live) != 0 && !m->gone && m_in_rt(m);
     mag__lock_give(&rt->m_lock);
     return some;
+}
+
+static void wait_runtime(void)
+{
+    struct rt *rt = &mag__rt;
+    uint32_t ended = at_32_load_rlx(&rt->ended);
+    while (some_in_runtime()) { /* it ends, or goes back to user code */
+        mag__os_futex_wait(&rt->ended, ended, mag__os_now() + 50000);
+        ended = at_32_load_rlx(&rt->ended);
+    }
 }
 
 static bool wait_threads(int64_t deadline)
@@ -176,16 +187,17 @@ int mag__shutdown(int64_t deadline)
     collect_ps();
     at_32_store_rel(&rt->silent, 1); /* CLK2 */
     send_idle_ms_home();
-    wait_foreign(); /* they may hold goroutines in their hands */
+    wait_runtime();
+    wait_foreign();
     mag__wait_clear();
     wait_foreign();
+    mag__globq_get(&rt->globq, UINT32_MAX); /* now: once threads are let go, the last of them frees the arena */
+    mag__globq_get(&rt->held, UINT32_MAX);
     bool late = !wait_threads(deadline) && orphan_stragglers();
     struct arena *arena = rt->arena;
     mag__poll_stop(&arena->poll, late);
     rt->arena = NULL;
     free_ms();
-    mag__globq_get(&rt->globq, UINT32_MAX);
-    mag__globq_get(&rt->held, UINT32_MAX);
     mag__p_fini_all();
     mag__signal_remove();
     if (!late)

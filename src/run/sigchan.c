@@ -117,7 +117,8 @@ mag_chan *mag_signal_new(const sigset_t *set, size_t capacity)
     struct subscription *s = calloc(1, sizeof *s);
     mag_chan *c = mag_chan_new(sizeof(int), capacity);
     mag__lock_take(&sig.lock);
-    bool fine = s != NULL && c != NULL;
+    /* under the lock: a runtime that stops has passed it, or will */
+    bool fine = s != NULL && c != NULL && at_32_load_rlx(&mag__rt.state) == RT_RUNNING;
     if (fine && !sig.running) {
         at_32_store_rlx(&sig.ends, 0);
         fine = sig.running = mag__os_thread_start(&sig.thread, "magpie-signal", signal_main, NULL) == 0;

@@ -30,24 +30,27 @@ int64_t mag__clock_next(void)
     return next;
 }
 
-/* With a P the first one runs next and the others queue. Without, every P is busy, perhaps with goroutines that compute: they
- * go before the others in the global queue, and a P is retaken for them soon (retake.c). */
+/* With a P the first one runs next and the others queue. Without, every P is busy; and where goroutines compute for long, who
+ * queues behind them is late: then they go before the others in the global queue, and a P is retaken for them soon (retake.c). */
 static void ready_all(struct p *p, struct g **ready, uint32_t n, bool first)
 {
     struct g_list list = {0};
+    bool front = p == NULL || at_32_load_rlx(&mag__rt.hogged) != 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (p == NULL) {
+        if (p != NULL && first && i == 0 && mag__runq_next_peek(&p->runq) == NULL) {
+            mag__wake_next(p, ready[i]);
+        } else if (!front) {
+            mag__wake_tail(p, ready[i]);
+        } else {
             g_set_state(ready[i], G_RUNNABLE);
             g_list_put(&list, ready[i]);
-        } else if (first && i == 0 && mag__runq_next_peek(&p->runq) == NULL) {
-            mag__wake_next(p, ready[i]);
-        } else {
-            mag__wake_tail(p, ready[i]);
         }
     }
     if (list.n != 0) {
         mag__globq_put_front(&mag__rt.globq, list);
         mag__wake_searcher(NULL);
+        if (p != NULL)
+            p->global_in = 1; /* its next turn */
     }
 }
 
@@ -142,7 +145,7 @@ static bool delete_if_of(struct timer *t, uint32_t epoch) { return t->epoch == e
  * not let go while it is in the runtime; a foreign thread is waited for once it has been counted. */
 bool mag__clock_delete(struct timer *t)
 {
-    bool pending = false;
+    bool pending = false, alive = false;
     if (t->home == NULL)
         return false;
     struct m *m = mag__m_self();
@@ -150,13 +153,14 @@ bool mag__clock_delete(struct timer *t)
         mag__token_enter(m);
         at_fence_seq(); /* CLK3 */
         uint32_t epoch = at_32_load_rlx(&mag__rt.epoch);
-        bool alive = likely(m->epoch == epoch);
-        if (alive)
+        alive = m->epoch == epoch;
+        if (likely(alive))
             pending = delete_if_of(t, epoch);
-        mag__token_leave(m); /* before the wait: the P is one of those it is for */
-        if (!alive)
-            wait_for_silence();
-    } else if (mag__foreign_enter() == 0) {
+        mag__token_leave(m); /* before any wait: the P is one of those it is for */
+    }
+    if (likely(alive))
+        return pending;
+    if (mag__foreign_enter() == 0) { /* also a straggler, of a timer that it added in the next runtime */
         pending = delete_if_of(t, at_32_load_rlx(&mag__rt.epoch));
         mag__foreign_leave();
     } else {

@@ -46,13 +46,14 @@ struct g *mag__find_one_global(struct p *p)
     mag__netpoll_glance(p);
     if (mag__globq_length(&mag__rt.globq) == 0)
         return NULL;
-    if (++p->rotate_in >= ROTATE_EVERY && mag__runq_length(&p->runq) > RUNQ_SIZE / 2) {
-        p->rotate_in = 0;
-        rotate(p);
-    }
     struct g_list one = mag__globq_get(&mag__rt.globq, 1);
-    if (one.n != 0)
-        COUNT_OWNER(&p->count, global_gets);
+    if (one.n == 0)
+        return NULL;
+    COUNT_OWNER(&p->count, global_gets);
+    if (++p->rotate_in >= ROTATE_EVERY && mag__runq_length(&p->runq) > RUNQ_SIZE / 2 && !rt_urgent()) {
+        p->rotate_in = 0;
+        rotate(p); /* after the first of the queue, which may be urgent, is out of it */
+    }
     return one.first;
 }
 
@@ -278,12 +279,19 @@ struct g *mag__find_next(struct m *m)
                 return NULL;
             continue;
         }
-        bool crowd = at_32_load_rlx(&p->attention) != 0;
+        bool crowd = (at_32_load_rlx(&p->attention) & ATTEND_CROWD) != 0;
         if (unlikely(m->keeper)) {
             m->keeper = false;
             mag__clock_run_all(p);
         }
-        struct g *g = unlikely(crowd) ? find_in_crowd(p) : mag__find_near(p);
+        struct g *g = NULL;
+        if (unlikely((at_32_load_rlx(&p->attention) & ATTEND_GLOBAL) != 0)) {
+            at_32_and_rlx(&p->attention, ~(uint32_t)ATTEND_GLOBAL);
+            if (!crowd)
+                g = mag__find_one_global(p);
+        }
+        if (g == NULL)
+            g = unlikely(crowd) ? find_in_crowd(p) : mag__find_near(p);
         if (g == NULL && mag__netpoll_try(p))
             g = unlikely(crowd) ? find_in_crowd(p) : mag__find_near(p);
         if (g == NULL && (g = steal(m, p)) != NULL && unlikely(crowd) && hold_back(g))

@@ -210,11 +210,20 @@ void mag_exit(void)
 
 /* ---- waiting ---- */
 
-static void after_global(struct m *m, struct g *prev)
+/* Its runtime has stopped without it: it is discarded now, as the others were then. Its group's memory may outlive it. */
+static void after_dead(struct m *m, struct g *prev)
 {
     (void)m;
+    if (prev->ext != NULL && prev->ext->group != NULL)
+        mag__rt.leave_group(prev->ext);
+}
+
+static void after_global(struct m *m, struct g *prev)
+{
     if (likely(!mag__m_is_dead(m)))
         mag__wake_global(prev);
+    else
+        after_dead(m, prev);
 }
 
 /* A P for a goroutine that lost its own: an idle one, or in turn through the global queue. */
@@ -222,7 +231,7 @@ struct m *mag__park_regain(struct m *m)
 {
     struct g *g = m_curg(m);
     if (unlikely(mag__m_is_dead(m)))
-        switch_to(m, g, &m->g0, after_nothing, true); /* never comes back */
+        switch_to(m, g, &m->g0, after_dead, true); /* never comes back */
     if (mag__p_take_idle(m))
         return m;
     return switch_to(m, g, &m->g0, after_global, false);

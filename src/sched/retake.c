@@ -26,7 +26,6 @@
 #include "sched/sched.h"
 
 #define URGENT_SLICE (1000 * (int64_t)1000)
-#define URGENT_NS (20 * (int64_t)1000000)
 #define OLD_NS (4000 * (int64_t)1000000)
 #define AGAIN_NS (100 * (int64_t)1000)
 enum { LOOSE_PER_P = 4, HOGS = 3 };

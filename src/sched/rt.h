@@ -32,7 +32,7 @@ enum {
 };
 
 /* Reasons why the holder of a P must go through the full search before it runs another G. */
-enum attention { ATTEND_STOP = 1, ATTEND_RETIRE = 2, ATTEND_COMPANY = 4, ATTEND_CROWD = 8 };
+enum attention { ATTEND_STOP = 1, ATTEND_RETIRE = 2, ATTEND_COMPANY = 4, ATTEND_CROWD = 8, ATTEND_GLOBAL = 16 };
 #define ATTEND_AT_ONCE (ATTEND_STOP | ATTEND_RETIRE | ATTEND_COMPANY) /* the holder does these before it runs anybody */
 
 /* LIVE -> RETIRING (mag_set_procs) -> DRAINING (who holds the P) -> RETIRED -> LIVE; or back from RETIRING to LIVE. */
@@ -195,6 +195,13 @@ struct rt {
 };
 
 extern struct rt mag__rt;
+
+#define URGENT_NS (20 * (int64_t)1000000)
+/* Goroutines whose timer fired or whose descriptor is ready came to the front of the global queue lately. */
+static inline bool rt_urgent(void)
+{
+    return (int64_t)(at_64_load_rlx(&mag__rt.clock) - at_64_load_rlx(&mag__rt.urgent_at)) < URGENT_NS;
+}
 
 /* As many goroutines compute without a P as are allowed to. */
 static inline bool rt_crowded(void) { return at_32_load_rlx(&mag__rt.loose) >= at_32_load_rlx(&mag__rt.loose_cap); }

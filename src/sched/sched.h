@@ -143,13 +143,15 @@ static ALWAYS_INLINE struct m *mag__park_enter(struct m *m, const char *function
 
 /* ---- spawn.c ---- */
 
+enum { SPAWN_DEFAULT = -1 }; /* the runtime's, once there is known to be one */
+
 struct spawn {
     mag_fn fn;
     void *arg;
     const void *copy;
     size_t copy_size;
     const char *name;
-    int stack_class;
+    int stack_class; /* or SPAWN_DEFAULT */
     uint16_t flags;
     void *created;
     struct g_ext *ext; /* what it starts with, NULL: nothing; stays the caller's on failure */

@@ -36,10 +36,10 @@ void mag__foreign_leave(void) { at_32_add_rel(&mag__rt.foreign, (uint32_t)-1); /
 
 static COLD int fill_large_copy(struct g *g, const struct spawn *s, struct p *p)
 {
-    size_t usable = mag__stack_usable(s->stack_class);
+    size_t usable = mag__stack_usable(g->stack_class);
     if (s->copy_size > usable / 4)
         return -E2BIG;
-    g->stack = mag__stack_get(&mag__rt.arena->stacks, s->stack_class, p ? &p->stacks : NULL, mag__rt.stack_class);
+    g->stack = mag__stack_get(&mag__rt.arena->stacks, g->stack_class, p ? &p->stacks : NULL, mag__rt.stack_class);
     if (g->stack == NULL)
         return -ENOMEM;
     /* at the low end, away from the frames; the stack is the goroutine's from the start */
@@ -53,11 +53,11 @@ static inline int fill(struct g *g, const struct spawn *s, struct p *p)
     g->arg = s->arg;
     g->stack = NULL;
     g->flags = s->flags;
-    g->stack_class = (uint16_t)s->stack_class;
+    g->stack_class = (uint16_t)(s->stack_class == SPAWN_DEFAULT ? mag__rt.stack_class : s->stack_class);
     at_ptr_store_rlx(&g->created, s->created);
     g->ext = s->ext;
     if (unlikely(s->ext != NULL))
-        at_ptr_store_rlx(&s->ext->g, g);
+        at_ptr_store_rel(&s->ext->g, g); /* GRP1 */
     if (unlikely(s->copy_size > G_ARGS)) {
         int r = fill_large_copy(g, s, p);
         if (r != 0)
@@ -66,7 +66,7 @@ static inline int fill(struct g *g, const struct spawn *s, struct p *p)
         g->arg = memcpy(g->args, s->copy, s->copy_size);
     }
     if (unlikely((s->flags & G_MAIN) != 0)) { /* without a stack for main there is no run: better to say so now */
-        g->stack = mag__stack_get(&mag__rt.arena->stacks, s->stack_class, NULL, mag__rt.stack_class);
+        g->stack = mag__stack_get(&mag__rt.arena->stacks, g->stack_class, NULL, mag__rt.stack_class);
         if (g->stack == NULL)
             return -ENOMEM;
     }
@@ -145,7 +145,7 @@ int mag_go(mag_fn fn, void *arg)
 {
     if (unlikely(fn == NULL))
         return -EINVAL;
-    struct spawn s = {.fn = fn, .arg = arg, .stack_class = mag__rt.stack_class, .created = __builtin_return_address(0)};
+    struct spawn s = {.fn = fn, .arg = arg, .stack_class = SPAWN_DEFAULT, .created = __builtin_return_address(0)};
     return spawn(&s);
 }
 
@@ -156,7 +156,7 @@ int mag_go_copy(mag_fn fn, const void *arg, size_t size)
     struct spawn s = {.fn = fn,
                       .copy = arg,
                       .copy_size = size,
-                      .stack_class = mag__rt.stack_class,
+                      .stack_class = SPAWN_DEFAULT,
                       .created = __builtin_return_address(0)};
     return spawn(&s);
 }
@@ -174,7 +174,7 @@ int mag_go_with(const mag_go_config *cfg, mag_fn fn, void *arg)
     struct spawn s = {.fn = fn,
                       .arg = arg,
                       .name = cfg->name,
-                      .stack_class = mag__rt.stack_class,
+                      .stack_class = SPAWN_DEFAULT,
                       .created = __builtin_return_address(0)};
     if (cfg->stack_size != 0 && (s.stack_class = mag__stack_class(cfg->stack_size)) < 0)
         return -EINVAL;

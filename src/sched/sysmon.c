@@ -22,6 +22,7 @@
 #define DEEP_NS (1000 * (int64_t)1000000)
 #define TRIM_NS (250 * (int64_t)1000000)
 #define FOLLOW_NS (1000 * (int64_t)1000000)
+#define GLOBAL_NS (5 * (int64_t)1000000)
 #define RELOOK_NS (20 * (int64_t)1000)
 enum { RESCUE_MEMORY = 3 };
 
@@ -38,7 +39,7 @@ struct watch {
     int64_t pause;       /* until the next look */
     int64_t busy_until;  /* keep looking often until then */
     int64_t idle_since;  /* every P has been idle since, 0: not so */
-    int64_t trim_at, trace_at, follow_at;
+    int64_t trim_at, trace_at, follow_at, global_at;
 };
 
 /* ---- rescue ---- */
@@ -66,6 +67,17 @@ static void rescue(struct watch *w)
         rescue_next(w, p_at(i));
     if (mag__find_any_work())
         mag__wake_searcher(NULL);
+}
+
+/* The global queue's turns count in slices. Where those are long it would wait for ever: one turn at least every GLOBAL_NS. */
+static void look_at_global(struct watch *w, int64_t now)
+{
+    if (now < w->global_at || mag__globq_length(&mag__rt.globq) == 0)
+        return;
+    w->global_at = now + GLOBAL_NS;
+    for (uint32_t i = 0; i < rt_procs(); i++)
+        if (!mag__idle_is(&mag__rt.idle, i))
+            at_32_or_rlx(&p_at(i)->attention, ATTEND_GLOBAL);
 }
 
 /* ---- retake ---- */
@@ -182,6 +194,7 @@ static void *sysmon_main(void *arg)
         rescue(&w);
         mag__netpoll_look(now, &w.pause);
         look_at_slices(&w, now);
+        look_at_global(&w, now);
         mag__p_collect_retiring();
         keep_house(&w, now);
         word = at_32_load_rlx(&mag__rt.sysmon_word);

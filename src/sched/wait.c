@@ -125,9 +125,9 @@ static void clear_g(struct g *g, void *arg)
     enum g_state state = g_state(g);
     if (state != G_WAITING && state != G_RUNNABLE)
         return; /* running on, or just ended: then ext is a free list's */
-    struct waiter *w = g->after_arg;
-    if (state == G_WAITING && w->leave != NULL)
-        w->leave(w);
+    struct waiter *w = g_waiter(g);
+    if (w != NULL && w->leave != NULL)
+        w->leave(w); /* also one that was woken: by its deadline, or by one of several sources */
     if (g->ext != NULL && g->ext->group != NULL)
         mag__rt.leave_group(g->ext); /* the group's memory may outlive this run */
 }

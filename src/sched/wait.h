@@ -34,7 +34,7 @@ struct waiter {
     a64 *word;
     uint64_t ticket;
     struct g *g;                      /* NULL: a thread */
-    void (*leave)(struct waiter *w);  /* takes it out of its queues, for a runtime that stops */
+    void (*leave)(struct waiter *w);  /* takes it out of the queues it is in, for a runtime that stops; touches no others */
     struct waiter *next;              /* of those a waker has decided and not yet made runnable */
     int result;
     uint32_t fired;                   /* select: the case */

@@ -56,7 +56,7 @@ static COLD void spill(struct p *p, struct g *g)
 
 void mag__wake_quietly(struct p *p, struct g *g)
 {
-    g_set_state(g, G_RUNNABLE);
+    g_set_runnable(g);
     if (unlikely(!mag__runq_put_owner(&p->runq, g)))
         spill(p, g);
 }
@@ -73,7 +73,7 @@ void mag__wake_next(struct p *p, struct g *g)
         mag__wake_tail(p, g);
         return;
     }
-    g_set_state(g, G_RUNNABLE);
+    g_set_runnable(g);
     hostile_point();
     struct g *kicked = mag__runq_next_swap_owner(&p->runq, g);
     if (kicked != NULL) {
@@ -93,7 +93,7 @@ void mag__wake_global_list(struct g_list list)
 
 void mag__wake_global(struct g *g)
 {
-    g_set_state(g, G_RUNNABLE);
+    g_set_runnable(g);
     g->next = NULL;
     mag__wake_global_list((struct g_list){.first = g, .last = g, .n = 1});
 }

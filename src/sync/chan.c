@@ -44,7 +44,7 @@ void mag__chan_enqueue_locked(struct chan_wait *x)
     else
         q->last->next = x;
     q->last = x;
-    x->queued = true;
+    at_32_store_rlx(&x->queued, 1);
     at_32_bump_owner(&q->n, 1);
 }
 
@@ -58,14 +58,14 @@ static inline void unlink_locked(struct chan_queue *q, struct chan_wait *x)
         q->last = x->prev;
     else
         x->next->prev = x->prev;
-    x->queued = false;
+    at_32_store_rlx(&x->queued, 0);
     at_32_bump_owner(&q->n, (uint32_t)-1);
 }
 
 void mag__chan_leave(struct chan_wait *x)
 {
     mag__spin_take(&x->c->lock);
-    if (x->queued)
+    if (at_32_load_rlx(&x->queued) != 0)
         unlink_locked(x->send ? &x->c->senders : &x->c->receivers, x);
     mag__spin_give(&x->c->lock);
 }
@@ -155,7 +155,7 @@ struct op {
     struct chan_wait x;
 };
 
-static void leave(struct waiter *w) { mag__chan_leave(&container_of(w, struct op, w)->x); }
+static void leave(struct waiter *w) { mag__chan_forget(&container_of(w, struct op, w)->x); }
 
 static void after_unlock(struct m *m, struct g *prev)
 {

@@ -13,7 +13,8 @@ struct chan_wait {
     void *elem;       /* where the value is, or goes; NULL: it is dropped */
     struct waiter *w;
     uint32_t index;   /* select: the case */
-    bool send, queued; /* queued: c's lock */
+    bool send;
+    a32 queued;       /* c's lock writes */
 };
 
 struct chan_queue {
@@ -41,6 +42,12 @@ int mag__chan_recv_locked(mag_chan *c, void *elem, struct waiter ***woken);
 void mag__chan_enqueue_locked(struct chan_wait *x);
 /* Takes it out if it is still in. */
 void mag__chan_leave(struct chan_wait *x);
+/* The same for one who never comes back: if it is out already, the channel may be gone. */
+static inline void mag__chan_forget(struct chan_wait *x)
+{
+    if (at_32_load_rlx(&x->queued) != 0)
+        mag__chan_leave(x);
+}
 
 /* A channel that is NULL, a select without cases: waits for the deadline. */
 int mag__chan_never(int64_t deadline);

@@ -10,6 +10,8 @@
  *             goroutine that stays parked until it is made runnable here, after the lock.
  * Deadline    a timer in some P's heap, deleted before the wait for the members returns: no timer outlives the group.
  * Who         any thread; the group's memory stays until the wait or end for it has returned.
+ * Ordering    GRP1  ext.g release (spawn) -> acquire (cancel): without this a cancel could look at the wait word of a descriptor that
+ *                   it sees unwritten.
  */
 #include "sync/group.h"
 #include "base/panic.h"
@@ -25,8 +27,9 @@ struct group {
     uint32_t members;       /* lock */
     struct g_ext *first;    /* lock */
     struct joiner *joiners; /* those who wait for the members; lock */
+    struct lock deadline;   /* setting and stopping the timer, one at a time; taken before `lock` */
+    bool timed;             /* deadline: the timer was added */
     struct timer timer;
-    bool timed;             /* lock */
 };
 
 _Static_assert(sizeof(struct group) <= sizeof(mag_group), "the public struct has room for it");
@@ -36,18 +39,20 @@ struct joiner {
     struct waiter w; /* first: what a goroutine's after_arg points to */
     struct joiner *next;
     struct group *group;
+    a32 in;          /* it is among the joiners; lock writes */
 };
 
 static struct group *of(mag_group *g) { return (struct group *)g; }
 
 /* ---- cancelling ---- */
 
-/* Decides the members that wait. Those to be made runnable are chained through `next`: parked, they are in no queue. */
-static struct g *decide_members_locked(struct group *g)
+/* Decides the members that wait. Those to be made runnable are chained through `woken`: what a parked one waits with stays where a
+ * runtime that stops meanwhile finds it. */
+static struct g_ext *decide_members_locked(struct group *g)
 {
-    struct g *list = NULL;
+    struct g_ext *list = NULL;
     for (struct g_ext *x = g->first; x != NULL; x = x->next) {
-        struct g *member = at_ptr_load_rlx(&x->g);
+        struct g *member = at_ptr_load_acq(&x->g); /* GRP1 */
         if (member == NULL || at_32_load_rlx(&x->spared) != 0)
             continue;
         uint64_t seen = at_64_load_rlx(&member->wait);
@@ -56,8 +61,8 @@ static struct g *decide_members_locked(struct group *g)
             if (!at_64_cas_acqrel(&member->wait, &seen, (seen & ~WAIT_STATE) | WAIT_CANCELLED)) /* WT1 WT3 */
                 continue;
             if ((seen & WAIT_STATE) == WAIT_PARKED) {
-                member->next = list;
-                list = member;
+                x->woken = list;
+                list = x;
             }
             break;
         }
@@ -66,7 +71,7 @@ static struct g *decide_members_locked(struct group *g)
 }
 
 /* wake: how to make a chain of goroutines runnable from where the caller is. */
-static void cancel(struct group *g, int cause, bool failure, void (*wake)(struct g *list))
+static void cancel(struct group *g, int cause, bool failure, void (*wake)(struct g_ext *list))
 {
     mag__spin_take(&g->lock);
     if (failure && g->failure == 0)
@@ -74,12 +79,12 @@ static void cancel(struct group *g, int cause, bool failure, void (*wake)(struct
     if (at_32_load_rlx(&g->cancelled) == 0)
         at_32_store_rlx(&g->cancelled, (uint32_t)cause);
     at_fence_seq(); /* WT2 */
-    struct g *list = decide_members_locked(g);
+    struct g_ext *list = decide_members_locked(g);
     mag__spin_give(&g->lock); /* the last touch */
     wake(list);
 }
 
-static void wake_from_user_code(struct g *list)
+static void wake_from_user_code(struct g_ext *list)
 {
     struct m *m = mag__m_self();
     if (list == NULL)
@@ -87,9 +92,9 @@ static void wake_from_user_code(struct g *list)
     if (m != NULL)
         mag__token_enter(m);
     bool with_p = m != NULL && m->p != NULL, running = with_p || mag__foreign_enter() == 0;
-    for (struct g *g = list, *next; g != NULL && running; g = next) {
-        next = g->next;
-        mag__wake_any(m, g);
+    for (struct g_ext *x = list, *next; x != NULL && running; x = next) {
+        next = x->woken; /* from here on it may be gone */
+        mag__wake_any(m, at_ptr_load_rlx(&x->g));
     }
     if (running && !with_p)
         mag__foreign_leave();
@@ -97,11 +102,11 @@ static void wake_from_user_code(struct g *list)
         mag__token_leave(m);
 }
 
-static void wake_from_scheduler(struct g *list)
+static void wake_from_scheduler(struct g_ext *list)
 {
-    for (struct g *g = list, *next; g != NULL; g = next) {
-        next = g->next;
-        mag__wake_global(g);
+    for (struct g_ext *x = list, *next; x != NULL; x = next) {
+        next = x->woken;
+        mag__wake_global(at_ptr_load_rlx(&x->g));
     }
 }
 
@@ -122,6 +127,8 @@ static void leave_group(struct g_ext *x)
     struct group *g = x->group;
     struct m *m = mag__m_self();
     struct waiter *woken = NULL, **end = &woken;
+    if (m != NULL && m_in_rt(m))
+        m = NULL; /* a straggler is discarded: as from outside */
     bool pinned = mag__wait_pin(m);
     mag__spin_take(&g->lock);
     *x->link = x->next;
@@ -130,6 +137,7 @@ static void leave_group(struct g_ext *x)
     if (--g->members == 0)
         for (struct joiner *j = g->joiners, *next; j != NULL; j = next) {
             next = j->next; /* decided, it waits only for the lock */
+            at_32_store_rlx(&j->in, 0);
             if (waiter_decide(&j->w, WAIT_WOKEN) == DECIDED_READY) {
                 j->w.next = NULL;
                 *end = &j->w;
@@ -182,7 +190,7 @@ int mag_group_go(mag_group *group, mag_fn fn, void *arg)
 {
     if (fn == NULL || group == NULL)
         return -EINVAL;
-    struct spawn s = {.fn = fn, .arg = arg, .stack_class = mag__rt.stack_class, .created = __builtin_return_address(0)};
+    struct spawn s = {.fn = fn, .arg = arg, .stack_class = SPAWN_DEFAULT, .created = __builtin_return_address(0)};
     return group_spawn(group, &s);
 }
 
@@ -193,23 +201,31 @@ int mag_group_go_copy(mag_group *group, mag_fn fn, const void *arg, size_t size)
     struct spawn s = {.fn = fn,
                       .copy = arg,
                       .copy_size = size,
-                      .stack_class = mag__rt.stack_class,
+                      .stack_class = SPAWN_DEFAULT,
                       .created = __builtin_return_address(0)};
     return group_spawn(group, &s);
 }
 
 /* ---- joining ---- */
 
-static void leave_joiners(struct waiter *w)
+static void leave_joiners(struct joiner *j)
 {
-    struct joiner *j = container_of(w, struct joiner, w);
     mag__spin_take(&j->group->lock);
     for (struct joiner **at = &j->group->joiners; *at != NULL; at = &(*at)->next)
         if (*at == j) {
             *at = j->next;
             break;
         }
+    at_32_store_rlx(&j->in, 0);
     mag__spin_give(&j->group->lock);
+}
+
+/* For one who never comes back: if it is out already, the group may be gone. */
+static void forget(struct waiter *w)
+{
+    struct joiner *j = container_of(w, struct joiner, w);
+    if (at_32_load_rlx(&j->in) != 0)
+        leave_joiners(j);
 }
 
 /* Waits until there are no members. 0, -ETIMEDOUT, -ECANCELED, -ESHUTDOWN. */
@@ -229,16 +245,17 @@ static int wait_members(struct group *g, mag_time deadline, bool may_cancel, con
         return r;
     }
     if (m == NULL)
-        waiter_init_thread(&j.w, leave_joiners);
+        waiter_init_thread(&j.w, forget);
     else {
         struct g_ext *x = m_curg(m)->ext;
         if (!may_cancel && x != NULL)
             at_32_bump_owner(&x->shield, 1);
-        waiter_init(&j.w, m_curg(m), true, leave_joiners);
+        waiter_init(&j.w, m_curg(m), true, forget);
         if (!may_cancel && x != NULL)
             at_32_bump_owner(&x->shield, (uint32_t)-1);
     }
     j.next = g->joiners;
+    at_32_store_rlx(&j.in, 1);
     g->joiners = &j;
     mag__spin_give(&g->lock);
     if (m == NULL) {
@@ -253,19 +270,24 @@ static int wait_members(struct group *g, mag_time deadline, bool may_cancel, con
         mag__token_leave(m);
     }
     int error = wait_error(waiter_outcome(&j.w));
-    leave_joiners(&j.w); /* woken or not: the last member's last touch is to unlock */
+    if (j.w.result != -ESHUTDOWN) /* then it has left, and the group may have gone with the stacks */
+        leave_joiners(&j); /* woken or not: the last member's last touch is to unlock */
     return error != 0 ? error : j.w.result;
+}
+
+static void stop_timer_locked(struct group *g)
+{
+    if (g->timed)
+        mag__clock_delete(&g->timer);
+    g->timed = false;
 }
 
 /* No members: the deadline has nobody left to strike. */
 static void stop_timer(struct group *g)
 {
-    mag__spin_take(&g->lock);
-    bool timed = g->timed;
-    g->timed = false;
-    mag__spin_give(&g->lock);
-    if (timed)
-        mag__clock_delete(&g->timer);
+    mag__lock_take(&g->deadline);
+    stop_timer_locked(g);
+    mag__lock_give(&g->deadline);
 }
 
 static int failure_of(struct group *g)
@@ -323,16 +345,15 @@ static struct g *fire(struct timer *t, int64_t now)
 void mag_group_set_deadline(mag_group *group, mag_time when)
 {
     struct group *g = of(group);
-    mag__spin_take(&g->lock);
-    bool timed = g->timed;
-    g->timed = when != MAG_FOREVER;
-    mag__spin_give(&g->lock);
-    if (timed)
-        mag__clock_delete(&g->timer);
-    if (when == MAG_FOREVER)
-        return;
+    bool later = when != MAG_FOREVER && when > mag__os_now();
+    mag__lock_take(&g->deadline);
+    stop_timer_locked(g);
     g->timer.fire = fire;
-    if (when <= mag__os_now() || !mag__clock_add(&g->timer, when, 0))
+    if (later)
+        g->timed = mag__clock_add(&g->timer, when, 0);
+    bool now = when != MAG_FOREVER && !g->timed;
+    mag__lock_give(&g->deadline);
+    if (now)
         cancel_pinned(g, ETIMEDOUT, true); /* with no memory to wait for it: better too early than never */
 }
 

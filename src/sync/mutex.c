@@ -29,7 +29,7 @@ struct contender {
     struct waiter w; /* first: what a goroutine's after_arg points to */
     struct contender *next, *prev, *last;
     a64 *word;
-    bool in;         /* it is in the queue; LOCKED */
+    a32 in;          /* it is in the queue; LOCKED writes */
     uint32_t late;   /* times it was woken in vain */
     bool got;        /* owner, or under LOCKED: the mutex is its */
 };
@@ -63,6 +63,7 @@ static bool publish(struct contender *c)
 {
     for (;;) {
         uint64_t seen = at_64_load_rlx(c->word);
+        at_32_store_rlx(&c->in, 0);
         if ((seen & HELD) == 0) {
             if (try_lock(c->word))
                 return false;
@@ -71,7 +72,7 @@ static bool publish(struct contender *c)
         }
         c->next = c->prev = NULL;
         c->last = c;
-        c->in = true;
+        at_32_store_rlx(&c->in, 1);
         hostile_point();
         if ((seen & QUEUE) == 0) {
             if (at_64_cas_rel(c->word, &seen, of_queue(c) | HELD)) /* MX1 */
@@ -105,31 +106,32 @@ static void after_publish(struct m *m, struct g *prev)
     mag__wake_next(m->p, prev);
 }
 
-/* A runtime that stops: the waiter is forgotten, the mutex stays held by whom it may concern. */
+/* A runtime that stops: the waiter is forgotten, the mutex stays held by whom it may concern. If it is out already, the mutex may
+ * be gone. */
 static void leave(struct waiter *w)
 {
     struct contender *c = container_of(w, struct contender, w);
-    for (;;) {
+    while (at_32_load_rlx(&c->in) != 0) {
         uint64_t seen = at_64_load_rlx(c->word);
         if ((seen & QUEUE) == 0)
             return;
         if (!lock_queue(c->word, &seen))
             continue;
         struct contender *first = first_of(seen);
-        if (c->in && c->prev != NULL) {
+        if (at_32_load_rlx(&c->in) != 0 && c->prev != NULL) {
             c->prev->next = c->next;
             if (c->next != NULL)
                 c->next->prev = c->prev;
             else
                 first->last = c->prev;
-        } else if (c->in) {
+        } else if (at_32_load_rlx(&c->in) != 0) {
             first = c->next;
             if (first != NULL) {
                 first->last = c->last;
                 first->prev = NULL;
             }
         }
-        c->in = false;
+        at_32_store_rlx(&c->in, 0);
         at_64_store_rel(c->word, of_queue(first) | (seen & HELD)); /* MX1 */
         return;
     }
@@ -186,7 +188,7 @@ struct waiter *mag__mutex_release(mag_mutex *mutex)
             rest->last = c->last;
             rest->prev = NULL;
         }
-        c->in = false;
+        at_32_store_rlx(&c->in, 0);
         c->got = c->late >= PATIENCE;
         uint64_t held = c->got ? HELD : 0;
         struct waiter *w = &c->w;

@@ -116,9 +116,8 @@ static void enqueue_all_locked(struct choice *s, const mag_case *cases)
     }
 }
 
-static void leave(struct waiter *w)
+static void leave_all(struct choice *s)
 {
-    struct choice *s = container_of(w, struct choice, w);
     for (size_t i = 0; i < s->n; i++)
         if (s->x[i].c != NULL)
             mag__chan_leave(&s->x[i]);
@@ -126,9 +125,17 @@ static void leave(struct waiter *w)
         mag__selectfd_leave(s->fds);
 }
 
+static void leave(struct waiter *w)
+{
+    struct choice *s = container_of(w, struct choice, w);
+    for (size_t i = 0; i < s->n; i++)
+        if (s->x[i].c != NULL)
+            mag__chan_forget(&s->x[i]);
+}
+
 static ptrdiff_t finish(struct choice *s, mag_case *cases)
 {
-    leave(&s->w);
+    leave_all(s);
     int error = wait_error(waiter_outcome(&s->w));
     if (error != 0)
         return error;
@@ -160,7 +167,7 @@ static ptrdiff_t wait_goroutine(struct m *m, struct choice *s, mag_case *cases, 
     } else if (waiter_decide(&s->w, WAIT_LATE) == DECIDED_LOST) {
         r = finish(s, cases);
     } else {
-        leave(&s->w);
+        leave_all(s);
     }
     mag__token_leave(m);
     return r;
@@ -198,7 +205,9 @@ static ptrdiff_t choose(struct choice *s, mag_case *cases, mag_time deadline)
             break;
         if (entered || mag__token_enter(m) != NULL)
             break;
-        unlock_all(s); /* it lost its P and may have to leave the thread: not with the locks */
+        unlock_all(s); /* it lost its P and may have to leave the thread, for good even: not with the locks */
+        mag__wait_unpin(pinned);
+        pinned = false;
         m = mag__park_regain(m);
         entered = true;
     }

@@ -65,7 +65,7 @@ bool mag__waitq_take(struct queued **first, struct waiter ***woken_end)
         q->next->last = q->last;
         q->next->prev = NULL;
     }
-    q->in = false;
+    at_32_store_rlx(&q->in, 0);
     enum decided d = waiter_decide(&q->waiter, WAIT_WOKEN);
     hostile_point();
     if (d == DECIDED_READY) {
@@ -83,13 +83,14 @@ static bool publish(struct queued *q)
 {
     for (;;) {
         uint64_t state = at_64_load_acq(q->word); /* WQ1 */
+        at_32_store_rlx(&q->in, 0);
         if ((state & WAITQ_QUEUE) != 0) {
             struct queued *first = mag__waitq_lock(q->word);
             if (first == NULL)
                 continue;
             q->next = NULL;
             q->prev = first->last;
-            q->in = true;
+            at_32_store_rlx(&q->in, 1);
             first->last->next = q;
             first->last = q;
             mag__waitq_unlock(q->word, first, first->value);
@@ -104,7 +105,7 @@ static bool publish(struct queued *q)
         q->value = value;
         q->next = q->prev = NULL;
         q->last = q;
-        q->in = true;
+        at_32_store_rlx(&q->in, 1);
         hostile_point();
         if (at_64_cas_rel(q->word, &state, of_queue(q))) /* WQ1 */
             return true;
@@ -124,21 +125,28 @@ static void leave(struct waiter *w)
     if (first == NULL)
         return;
     uint32_t value = first->value;
-    if (q->in && q->prev != NULL) {
+    if (at_32_load_rlx(&q->in) != 0 && q->prev != NULL) {
         q->prev->next = q->next;
         if (q->next != NULL)
             q->next->prev = q->prev;
         else
             first->last = q->prev;
-    } else if (q->in) {
+    } else if (at_32_load_rlx(&q->in) != 0) {
         first = q->next;
         if (first != NULL) {
             first->last = q->last;
             first->prev = NULL;
         }
     }
-    q->in = false;
+    at_32_store_rlx(&q->in, 0);
     mag__waitq_unlock(q->word, first, value);
+}
+
+/* For one who never comes back: if it is out already, the object may be gone. */
+static void forget(struct waiter *w)
+{
+    if (at_32_load_rlx(&container_of(w, struct queued, waiter)->in) != 0)
+        leave(w);
 }
 
 struct step {
@@ -148,19 +156,20 @@ struct step {
 
 static NOINLINE int wait_thread(struct queued *q, int64_t deadline, const struct step *s)
 {
-    waiter_init_thread(&q->waiter, leave);
+    waiter_init_thread(&q->waiter, forget);
     if (!publish(q))
         return 0;
     if (s != NULL)
         s->before(NULL, s->arg);
     mag__wait_thread(&q->waiter, deadline);
-    leave(&q->waiter);
+    if (q->waiter.result != -ESHUTDOWN) /* then it has left, and the object may have gone with the stacks */
+        leave(&q->waiter);
     return waiter_outcome(&q->waiter) == WAIT_LATE ? -ETIMEDOUT : q->waiter.result;
 }
 
 static NOINLINE int wait_until(struct m *m, struct queued *q, enum g_reason why, int64_t deadline, const struct step *s)
 {
-    waiter_init(&q->waiter, m_curg(m), true, leave);
+    waiter_init(&q->waiter, m_curg(m), true, forget);
     if (deadline != OS_FOREVER && !mag__wait_arm(m, &q->waiter, deadline)) {
         mag__token_leave(m);
         return -ENOMEM;
@@ -221,7 +230,7 @@ int mag__waitq_wait(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uin
     m = mag__park_enter(m, function);
     if (deadline != OS_FOREVER)
         return wait_until(m, &q, why, deadline, NULL);
-    waiter_init(&q.waiter, m_curg(m), false, leave);
+    waiter_init(&q.waiter, m_curg(m), false, forget);
     m = mag__park(m, why, after_publish, &q);
     mag__token_leave(m);
     return q.waiter.result;

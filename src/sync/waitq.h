@@ -10,7 +10,7 @@ struct queued {
     struct waiter waiter;
     struct queued *next, *prev; /* in order of arrival */
     struct queued *last;  /* in the first of a queue: its last */
-    bool in;              /* it is in the queue; lock */
+    a32 in;               /* it is in the queue; the lock writes */
     uint32_t value;       /* in the first of a queue: the object's value */
     uint32_t kind;        /* what it wants, for objects that offer several things */
     a64 *word;

@@ -20,8 +20,9 @@ void mag__dump_g(struct out *o, const struct g *g, int64_t now)
     mag__out_print(o, " [%s", state == G_WAITING ? mag__g_reason_name[why < WAIT_MAX ? why : 0] : state_name[state & 3]);
     if (state == G_WAITING) {
         int64_t since = (int64_t)at_64_load_rlx(&g->since);
+        bool still = at_32_load_rlx(&g->state) == word; /* otherwise that may be something else already */
         mag__out_print(o, ", ");
-        mag__out_duration(o, now > since ? now - since : 0);
+        mag__out_duration(o, still && now > since ? now - since : 0);
     }
     mag__out_print(o, "] in ");
     mag__out_place(o, at_ptr_load_rlx(&g->fn));
