@@ -292,8 +292,10 @@ struct g *mag__find_next(struct m *m)
         }
         if (g == NULL)
             g = unlikely(crowd) ? find_in_crowd(p) : mag__find_near(p);
+        if (g == NULL && unlikely(!mag__runq_is_empty(&p->runq)))
+            continue; /* attention was wanted just then: what follows counts on an empty ring */
         if (g == NULL && mag__netpoll_try(p))
-            g = unlikely(crowd) ? find_in_crowd(p) : mag__find_near(p);
+            continue;
         if (g == NULL && (g = steal(m, p)) != NULL && unlikely(crowd) && hold_back(g))
             continue;
         if (g != NULL) {
