@@ -134,7 +134,7 @@ bool mag__clock_add(struct timer *t, int64_t when, int64_t period)
 /* The runtime is stopping: until its Ps are collected somebody may still run timers; afterwards nobody will. */
 static void wait_for_silence(void)
 {
-    while (at_32_load_rlx(&mag__rt.state) == RT_STOPPING && at_32_load_acq(&mag__rt.silent) == 0) /* CLK2 */
+    while (at_32_load_acq(&mag__rt.state) == RT_STOPPING /* RUN1 */ && at_32_load_acq(&mag__rt.silent) == 0) /* CLK2 */
         mag__os_nap(20000);
 }
 
