@@ -185,9 +185,9 @@ int mag__shutdown(int64_t deadline)
     mag__lock_give(&rt->m_lock);
     at_fence_seq(); /* CLK3 */
     collect_ps();
-    at_32_store_rel(&rt->silent, 1); /* CLK2 */
     send_idle_ms_home();
     wait_runtime();
+    at_32_store_rel(&rt->silent, 1); /* CLK2 */
     wait_foreign();
     mag__wait_clear();
     wait_foreign();

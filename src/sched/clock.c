@@ -42,13 +42,12 @@ static void ready_all(struct p *p, struct g **ready, uint32_t n, bool first)
         } else if (!front) {
             mag__wake_tail(p, ready[i]);
         } else {
-            g_set_state(ready[i], G_RUNNABLE);
+            g_set_runnable(ready[i]);
             g_list_put(&list, ready[i]);
         }
     }
     if (list.n != 0) {
-        mag__globq_put_front(&mag__rt.globq, list);
-        mag__wake_searcher(NULL);
+        mag__wake_urgent(list);
         if (p != NULL)
             p->global_in = 1; /* its next turn */
     }

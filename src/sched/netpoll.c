@@ -82,14 +82,13 @@ static void bring_to_global(const struct poll_chain *c, bool front)
     for (struct poll_wait *x = c->first, *next; x != NULL; x = next) {
         struct g *g = x->w->g;
         next = x->next;
-        g_set_state(g, G_RUNNABLE);
+        g_set_runnable(g);
         g_list_put(&list, g);
     }
     if (front)
-        mag__globq_put_front(&mag__rt.globq, list);
+        mag__wake_urgent(list);
     else
-        mag__globq_put_list(&mag__rt.globq, list);
-    mag__wake_searcher(NULL);
+        mag__wake_global_list(list);
 }
 
 static unsigned deliver(struct p *p, const struct harvest *h, int64_t now, bool front)

@@ -153,7 +153,7 @@ struct rt {
 
     ON_LINE a32 state;       /* enum rt_state */
     a32 firing;              /* threads that hold goroutines whose timers have fired */
-    a32 silent;              /* stopping, and no M holds a P any more */
+    a32 silent;              /* stopping, and nobody is in the runtime any more: no timer fires */
     a32 epoch;               /* counts starts and stops: an M of another epoch must end */
     a32 sysmon_asleep;
     a64 sysmon_until;        /* when sysmon will look next */
@@ -173,6 +173,7 @@ struct rt {
     a32 loose_cap;           /* from so many on it is a crowd; sysmon writes */
     a32 announced;           /* some M may be between mag_block_begin and mag_block_end */
     a64 urgent_at;           /* like p.urgent_at, for the global queue */
+    a32 urgent_turn;
     struct globq held;       /* in a crowd: goroutines that would only add to it */
     struct hog_fn hogs[HOG_FNS];
 

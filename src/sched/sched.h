@@ -73,7 +73,7 @@ void mag__locked_give_away(struct m *m);
 
 /* The goroutine ends: destructors run, as user code; it leaves its group. */
 void mag__local_end(struct g *g);
-/* Values of discarded goroutines are forgotten. */
+/* Discarded goroutines are forgotten, and their values. */
 void mag__local_clear(struct g_heap *h);
 
 /* ---- clock.c: timers ---- */
@@ -101,6 +101,8 @@ void mag__wake_quietly(struct p *p, struct g *g);
 /* Without a P. */
 void mag__wake_global(struct g *g);
 void mag__wake_global_list(struct g_list list);
+/* The same for those that must not wait behind long computations: first of all, and soon. They are runnable. */
+void mag__wake_urgent(struct g_list list);
 /* From either. */
 void mag__wake_any(struct m *m, struct g *g);
 /* Work is visible: wake a searcher if nobody will find it. */

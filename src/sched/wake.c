@@ -91,6 +91,17 @@ void mag__wake_global_list(struct g_list list)
     mag__wake_searcher(NULL);
 }
 
+/* As many Ps as there are goroutines look there before their next slice; those that do not come within a slice are retaken. */
+void mag__wake_urgent(struct g_list list)
+{
+    uint32_t procs = rt_procs(), n = list.n < procs ? list.n : procs;
+    uint32_t first = at_32_add_rlx(&mag__rt.urgent_turn, n); /* any P will do, but not always the same one */
+    mag__globq_put_front(&mag__rt.globq, list);
+    for (uint32_t i = 0; i < n; i++)
+        at_32_or_rlx(&p_at((first + i) % procs)->attention, ATTEND_GLOBAL);
+    mag__wake_searcher(NULL);
+}
+
 void mag__wake_global(struct g *g)
 {
     g_set_runnable(g);
