@@ -103,8 +103,6 @@ static void parks(void *arg)
 /* Ten thousand wait, and nobody else is there: not one wake-up, of any thread. */
 static void at_rest_nothing_wakes_up(void)
 {
-    if (T_TSAN)
-        T_SKIP("ThreadSanitizer's own thread wakes up");
     mag_wg_add(&parked_gate, 1);
     T_EQ(mag_start(NULL), 0);
     for (long i = 0; i < t_scale(10000); i++)

@@ -92,7 +92,7 @@ static ssize_t ask_read(struct io *io, void *arg)
     if (io->guessed)
         return -EAGAIN;
     size_t room = a->v->iov_len;
-    ssize_t n = io_result(read(io->fd, a->v->iov_base, room));
+    ssize_t n = io_result(desc_is(d, DESC_SOCKET) ? recv(io->fd, a->v->iov_base, room, 0) : read(io->fd, a->v->iov_base, room));
     if (n > 0 && (size_t)n < room && desc_is(d, DESC_STREAM))
         at_32_store_rlx(&d->side[POLL_READ].drained, io->seen);
     return n;

@@ -54,6 +54,9 @@ struct p {
     struct stack_cache stacks;
     uint32_t timers_in;       /* slices until the owner looks at its timers */
     struct timers timers;
+    int64_t io_at;            /* when the kernel was last asked for events, 0: the P has been idle since */
+    uint32_t io_tick;         /* and tick then */
+    uint32_t io_slice;        /* ns that a slice took lately, by that */
     a64 io_waits;             /* waits for descriptors that began here, less those that ended here; others read it */
     /* written by others */
     ON_LINE aptr m;           /* the M that took this P last: a hint for sysmon */
