@@ -229,28 +229,34 @@ MAG_API size_t mag_chan_cap(const mag_chan *c);
     static inline __attribute__((unused)) void name##_unref(name *c) { mag_chan_unref((mag_chan *)c); }                   \
     struct name /* wants a semicolon */
 
-enum { MAG_CASE_SEND = 1, MAG_CASE_RECV = 2 };
+enum { MAG_CASE_SEND = 1, MAG_CASE_RECV = 2, MAG_CASE_READABLE = 3, MAG_CASE_WRITABLE = 4 };
 
 typedef struct mag_case {
     int kind;
-    int result; /* of the case that fired: 0, or -EPIPE */
+    int result; /* of the case that fired: 0; -EPIPE: the channel is closed; -EBADF: the descriptor is */
     mag_chan *chan;
     void *elem;
-    uintptr_t reserved[2];
+    intptr_t fd;
+    uintptr_t reserved;
 } mag_case;
 
 /* Expressions of type mag_case, for initialisers too. */
 #ifdef __cplusplus
-#define MAG_SEND(c, e) mag_case{MAG_CASE_SEND, 0, (c), const_cast<void *>(static_cast<const void *>(e)), {0, 0}}
-#define MAG_RECV(c, e) mag_case{MAG_CASE_RECV, 0, (c), (e), {0, 0}}
+#define MAG_SEND(c, e) mag_case{MAG_CASE_SEND, 0, (c), const_cast<void *>(static_cast<const void *>(e)), -1, 0}
+#define MAG_RECV(c, e) mag_case{MAG_CASE_RECV, 0, (c), (e), -1, 0}
+#define MAG_READABLE(fd) mag_case{MAG_CASE_READABLE, 0, nullptr, nullptr, (fd), 0}
+#define MAG_WRITABLE(fd) mag_case{MAG_CASE_WRITABLE, 0, nullptr, nullptr, (fd), 0}
 #else
-#define MAG_SEND(c, e) ((mag_case){MAG_CASE_SEND, 0, (c), (void *)(e), {0, 0}})
-#define MAG_RECV(c, e) ((mag_case){MAG_CASE_RECV, 0, (c), (e), {0, 0}})
+#define MAG_SEND(c, e) ((mag_case){MAG_CASE_SEND, 0, (c), (void *)(e), -1, 0})
+#define MAG_RECV(c, e) ((mag_case){MAG_CASE_RECV, 0, (c), (e), -1, 0})
+#define MAG_READABLE(fd) ((mag_case){MAG_CASE_READABLE, 0, NULL, NULL, (fd), 0})
+#define MAG_WRITABLE(fd) ((mag_case){MAG_CASE_WRITABLE, 0, NULL, NULL, (fd), 0})
 #endif
 
 /* Waits for the first of n cases and does it, and only it. Its index, its result in cases[index].result; -ETIMEDOUT; -EINVAL;
  * -ENOMEM; -ESHUTDOWN. Of several that can go on each is as likely. A NULL channel never fires; n = 0 waits for the deadline.
- * Context: goroutine or any thread. May switch; with MAG_TRY it never does. */
+ * A descriptor is only looked at, as by mag_poll. Context: goroutine; without descriptors any thread, with them -EPERM. May switch;
+ * with MAG_TRY it never does. */
 MAG_API int mag_select(mag_case *cases, size_t n, mag_time deadline);
 
 /* ---- Timers and signals on channels ---- */
