@@ -3,9 +3,9 @@
  *
  *   ticker.*        how late a 1 ms ticker is, p50 and p99: alone, beside two computing goroutines for each P, and beside such that
  *                   call the runtime every 5 ms. The floor is the same program with a plain thread for each goroutine.
- *   crowd.*         long computations, many more than Ps: the whole time for each, over the floor: the same without
+ *   crowd.*, pool.* long computations, many more than Ps: the whole time for each, over the floor: the same without
  *                   retaking (slice < 0); and how late a ticker is beside them, p99
- *   crowd.threads   the most threads there were (a count, not ns)
+ *   *.threads       the most threads there were (a count, not ns)
  *   block.announce  mag_block_begin and mag_block_end when nobody takes the P
  *   block.seen      a goroutine sleeps in the kernel unannounced: until its P runs another, p50, while such calls recur
  *   block.quiet     the same after 100 ms without such calls
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICKS = 1500, CROWD = 60 };
+enum { TICKS = 1500 };
 #define JOB (100 * MAG_MS)
 
 static double late[TICKS];
@@ -136,6 +136,13 @@ static void row(const char *name, mag_fn fn, int hogs)
 
 /* ---- a crowd ---- */
 
+/* BENCH_CROWD=1000: as the figure to reach says; it takes some minutes. */
+static long crowd_size(void)
+{
+    const char *text = getenv("BENCH_CROWD");
+    return text != NULL && atol(text) > 0 ? atol(text) : 60;
+}
+
 static unsigned most_threads;
 static int over;
 
@@ -175,27 +182,61 @@ static void crowd(void *took)
 {
     mag_wg wg = {0};
     __atomic_store_n(&over, 0, __ATOMIC_RELAXED);
-    mag_wg_add(&wg, CROWD);
+    mag_wg_add(&wg, (int)crowd_size());
     mag_go(ticks_meanwhile, NULL);
     mag_yield();
     mag_time start = mag_now();
-    for (int i = 0; i < CROWD; i++)
+    for (long i = 0; i < crowd_size(); i++)
         mag_go(job, &wg);
     mag_wg_wait(&wg, MAG_FOREVER);
-    *(double *)took = (double)(mag_now() - start) / CROWD;
+    *(double *)took = (double)(mag_now() - start) / (double)crowd_size();
     __atomic_store_n(&over, 1, __ATOMIC_RELAXED);
     mag_yield();
 }
 
-static void crowds(void)
+/* The same by a pool that waits at a channel for such jobs. */
+static void worker(void *c)
+{
+    mag_wg *wg;
+    while (mag_chan_recv(c, &wg, MAG_FOREVER) == 0)
+        job(wg);
+}
+
+static void pool(void *took)
+{
+    mag_wg wg = {0};
+    mag_chan *c = mag_chan_new(sizeof(mag_wg *), 0);
+    __atomic_store_n(&over, 0, __ATOMIC_RELAXED);
+    for (long i = 0; i < crowd_size(); i++)
+        mag_go(worker, c);
+    mag_go(ticks_meanwhile, NULL);
+    mag_sleep(10 * MAG_MS);
+    mag_wg_add(&wg, (int)crowd_size());
+    mag_time start = mag_now();
+    for (long i = 0; i < crowd_size(); i++)
+        mag_chan_send(c, &(mag_wg *){&wg}, MAG_FOREVER);
+    mag_wg_wait(&wg, MAG_FOREVER);
+    *(double *)took = (double)(mag_now() - start) / (double)crowd_size();
+    __atomic_store_n(&over, 1, __ATOMIC_RELAXED);
+    mag_chan_close(c);
+    for (mag_stats s = {.goroutines = 2}; s.goroutines > 1; mag_stats_read(&s, NULL, 0))
+        mag_yield();
+    mag_chan_unref(c);
+}
+
+static void crowds(const char *name, mag_fn fn)
 {
     double with, without;
-    mag_run_with(&(mag_config){.slice = -1}, crowd, &without);
+    char line[64];
+    mag_run_with(&(mag_config){.slice = -1}, fn, &without);
     most_threads = 0;
-    mag_run(crowd, &with);
-    bench_print("crowd.time", procs, with, without, CROWD);
-    bench_print("crowd.ticker_p99", procs, part(late, nlate, 0.99), 0, nlate);
-    bench_print("crowd.threads", procs, most_threads, 0, CROWD);
+    mag_run(fn, &with);
+    snprintf(line, sizeof line, "%s.time", name);
+    bench_print(line, procs, with, without, crowd_size());
+    snprintf(line, sizeof line, "%s.ticker_p99", name);
+    bench_print(line, procs, part(late, nlate, 0.99), 0, nlate);
+    snprintf(line, sizeof line, "%s.threads", name);
+    bench_print(line, procs, most_threads, 0, crowd_size());
 }
 
 /* ---- blocking ---- */
@@ -259,7 +300,8 @@ int main(void)
     row("ticker.alone", NULL, 0);
     row("ticker.hogs", computes, 2 * procs);
     row("ticker.calls", computes_and_calls, 2 * procs);
-    crowds();
+    crowds("crowd", crowd);
+    crowds("pool", pool);
     mag_run(announces, &ns);
     bench_print("block.announce", procs, ns, 0, 2000000);
     mag_run(blocks, &none);

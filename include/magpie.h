@@ -423,6 +423,19 @@ MAG_API int mag_connect(int fd, const struct sockaddr *address, unsigned size, m
 /* Waits for POLLIN, POLLOUT or both, and takes nothing: those that are ready, and POLLERR and POLLHUP as poll(2) says.
  * Context: goroutine. May switch; with MAG_TRY it never does. */
 MAG_API int mag_poll(int fd, int events, mag_time deadline);
+/* A listening socket: "127.0.0.1:80", "[::]:80", ":80" (every address), "unix:/path", "unix:@name" (no file). backlog <= 0: the
+ * system's most. -EINVAL: no address; -EADDRINUSE and what else bind(2) says. Context: goroutine. May switch, to look a name up. */
+MAG_API int mag_listen(const char *address, int backlog);
+/* A connected socket: "host:port", "[::1]:port", "unix:/path": every address of the host in turn. -EINVAL: no address; -ENOENT: no such
+ * name; otherwise what became of the first address. Context: goroutine. May switch. */
+MAG_API int mag_dial(const char *address, mag_time deadline);
+/* As open(2): 0 or more, or a negative errno. Context: goroutine. The thread may block, with its P free. */
+MAG_API int mag_open(const char *path, int flags, mode_t mode);
+/* As pread(2), pwrite(2), fsync(2). What the page cache cannot serve blocks the thread, with its P free; once begun it is waited for.
+ * Context: goroutine. May switch; with MAG_TRY it never does. */
+MAG_API ssize_t mag_pread(int fd, void *buf, size_t n, off_t at, mag_time deadline);
+MAG_API ssize_t mag_pwrite(int fd, const void *buf, size_t n, off_t at, mag_time deadline);
+MAG_API int mag_fsync(int fd, mag_time deadline);
 /* Wakes whoever waits on it with -EBADF; closes once the last call on it has left. -EBADF: it is closed or about to be.
  * Context: goroutine or any thread. Never switches. */
 MAG_API int mag_close(int fd);

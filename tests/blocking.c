@@ -68,6 +68,16 @@ static void in_getaddrinfo(void)
     }
 }
 
+static void *holds_the_mutex(void *holds)
+{
+    pthread_mutex_lock(&mutex);
+    set(holds, 1);
+    while (!get(&released))
+        usleep(1000);
+    pthread_mutex_unlock(&mutex);
+    return NULL;
+}
+
 struct way {
     void (*block)(void);
     bool announced;
@@ -99,7 +109,6 @@ static void others_go_on(void *arg)
     struct way w = *(struct way *)arg;
     mag_wg wg = {0}, others = {0};
     int n = 6 * mag_procs();
-    set(&released, 0);
     T_EQ(flock(files[0], LOCK_EX), 0);
     w.wg = &wg;
     mag_wg_add(&wg, n);
@@ -112,8 +121,6 @@ static void others_go_on(void *arg)
         wait_for(&others);
         T_EQ(mag_sleep(MAG_MS), 0);
     }
-    if (w.block == in_mutex)
-        pthread_mutex_unlock(&mutex);
     release_all(w.block == in_read ? n : 0);
     wait_for(&wg);
 }
@@ -123,9 +130,14 @@ static void others_go_on_beside(void (*block)(void))
     for (int announced = 0; announced < 2; announced++)
         for (int procs = 1; procs <= 2; procs++) {
             struct way w = {.block = block, .announced = announced};
-            if (block == in_mutex)
-                pthread_mutex_lock(&mutex); /* by mag_run's caller; a goroutine of any thread lets go */
+            int holds = 0;
+            pthread_t holder;
+            set(&released, 0);
+            T_EQ(pthread_create(&holder, NULL, holds_the_mutex, &holds), 0);
+            while (!get(&holds))
+                usleep(1000);
             on(procs, others_go_on, &w);
+            pthread_join(holder, NULL);
         }
 }
 
