@@ -229,28 +229,34 @@ MAG_API size_t mag_chan_cap(const mag_chan *c);
     static inline __attribute__((unused)) void name##_unref(name *c) { mag_chan_unref((mag_chan *)c); }                   \
     struct name /* wants a semicolon */
 
-enum { MAG_CASE_SEND = 1, MAG_CASE_RECV = 2 };
+enum { MAG_CASE_SEND = 1, MAG_CASE_RECV = 2, MAG_CASE_READABLE = 3, MAG_CASE_WRITABLE = 4 };
 
 typedef struct mag_case {
     int kind;
-    int result; /* of the case that fired: 0, or -EPIPE */
+    int result; /* of the case that fired: 0; -EPIPE: the channel is closed; -EBADF: the descriptor is */
     mag_chan *chan;
     void *elem;
-    uintptr_t reserved[2];
+    intptr_t fd;
+    uintptr_t reserved;
 } mag_case;
 
 /* Expressions of type mag_case, for initialisers too. */
 #ifdef __cplusplus
-#define MAG_SEND(c, e) mag_case{MAG_CASE_SEND, 0, (c), const_cast<void *>(static_cast<const void *>(e)), {0, 0}}
-#define MAG_RECV(c, e) mag_case{MAG_CASE_RECV, 0, (c), (e), {0, 0}}
+#define MAG_SEND(c, e) mag_case{MAG_CASE_SEND, 0, (c), const_cast<void *>(static_cast<const void *>(e)), -1, 0}
+#define MAG_RECV(c, e) mag_case{MAG_CASE_RECV, 0, (c), (e), -1, 0}
+#define MAG_READABLE(fd) mag_case{MAG_CASE_READABLE, 0, nullptr, nullptr, (fd), 0}
+#define MAG_WRITABLE(fd) mag_case{MAG_CASE_WRITABLE, 0, nullptr, nullptr, (fd), 0}
 #else
-#define MAG_SEND(c, e) ((mag_case){MAG_CASE_SEND, 0, (c), (void *)(e), {0, 0}})
-#define MAG_RECV(c, e) ((mag_case){MAG_CASE_RECV, 0, (c), (e), {0, 0}})
+#define MAG_SEND(c, e) ((mag_case){MAG_CASE_SEND, 0, (c), (void *)(e), -1, 0})
+#define MAG_RECV(c, e) ((mag_case){MAG_CASE_RECV, 0, (c), (e), -1, 0})
+#define MAG_READABLE(fd) ((mag_case){MAG_CASE_READABLE, 0, NULL, NULL, (fd), 0})
+#define MAG_WRITABLE(fd) ((mag_case){MAG_CASE_WRITABLE, 0, NULL, NULL, (fd), 0})
 #endif
 
 /* Waits for the first of n cases and does it, and only it. Its index, its result in cases[index].result; -ETIMEDOUT; -EINVAL;
  * -ENOMEM; -ESHUTDOWN. Of several that can go on each is as likely. A NULL channel never fires; n = 0 waits for the deadline.
- * Context: goroutine or any thread. May switch; with MAG_TRY it never does. */
+ * A descriptor is only looked at, as by mag_poll. Context: goroutine; without descriptors any thread, with them -EPERM. May switch;
+ * with MAG_TRY it never does. */
 MAG_API int mag_select(mag_case *cases, size_t n, mag_time deadline);
 
 /* ---- Timers and signals on channels ---- */
@@ -417,6 +423,19 @@ MAG_API int mag_connect(int fd, const struct sockaddr *address, unsigned size, m
 /* Waits for POLLIN, POLLOUT or both, and takes nothing: those that are ready, and POLLERR and POLLHUP as poll(2) says.
  * Context: goroutine. May switch; with MAG_TRY it never does. */
 MAG_API int mag_poll(int fd, int events, mag_time deadline);
+/* A listening socket: "127.0.0.1:80", "[::]:80", ":80" (every address), "unix:/path", "unix:@name" (no file). backlog <= 0: the
+ * system's most. -EINVAL: no address; -EADDRINUSE and what else bind(2) says. Context: goroutine. May switch, to look a name up. */
+MAG_API int mag_listen(const char *address, int backlog);
+/* A connected socket: "host:port", "[::1]:port", "unix:/path": every address of the host in turn. -EINVAL: no address; -ENOENT: no such
+ * name; otherwise what became of the first address. Context: goroutine. May switch. */
+MAG_API int mag_dial(const char *address, mag_time deadline);
+/* As open(2): 0 or more, or a negative errno. Context: goroutine. The thread may block, with its P free. */
+MAG_API int mag_open(const char *path, int flags, mode_t mode);
+/* As pread(2), pwrite(2), fsync(2). What the page cache cannot serve blocks the thread, with its P free; once begun it is waited for.
+ * Context: goroutine. May switch; with MAG_TRY it never does. */
+MAG_API ssize_t mag_pread(int fd, void *buf, size_t n, off_t at, mag_time deadline);
+MAG_API ssize_t mag_pwrite(int fd, const void *buf, size_t n, off_t at, mag_time deadline);
+MAG_API int mag_fsync(int fd, mag_time deadline);
 /* Wakes whoever waits on it with -EBADF; closes once the last call on it has left. -EBADF: it is closed or about to be.
  * Context: goroutine or any thread. Never switches. */
 MAG_API int mag_close(int fd);

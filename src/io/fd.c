@@ -27,6 +27,9 @@ struct vec {
 
 /* ---- not to block ---- */
 
+/* Ours, and O_NONBLOCK means something to it. */
+static bool is_obedient(const struct desc *d) { return (at_32_load_rlx(&d->flags) & (DESC_OWN | DESC_FILE)) == DESC_OWN; }
+
 static bool is_refusal(ssize_t r) { return r == -EOPNOTSUPP || r == -ENOSYS || r == -EINVAL; }
 
 /* 0: it would not block now, as far as one can tell; -EAGAIN. */
@@ -62,7 +65,7 @@ static ssize_t read_slow(struct io *io, const struct vec *a)
 static ssize_t ask_readv(struct io *io, void *arg)
 {
     const struct vec *a = arg;
-    if (io->block || desc_is(io->d, DESC_OWN))
+    if (io->block || is_obedient(io->d))
         return io_result(readv(io->fd, a->v, a->n));
     if (!desc_is(io->d, DESC_SLOW)) {
         ssize_t r = io_result(preadv2(io->fd, a->v, a->n, -1, RWF_NOWAIT));
@@ -83,13 +86,13 @@ static ssize_t ask_read(struct io *io, void *arg)
 {
     const struct vec *a = arg;
     struct desc *d = io->d;
-    if (unlikely(io->block || !desc_is(d, DESC_OWN)))
+    if (unlikely(io->block || !is_obedient(d)))
         return ask_readv(io, arg);
     io->guessed = is_drained(io) && io->deadline > MAG_TRY;
     if (io->guessed)
         return -EAGAIN;
     size_t room = a->v->iov_len;
-    ssize_t n = io_result(read(io->fd, a->v->iov_base, room));
+    ssize_t n = io_result(desc_is(d, DESC_SOCKET) ? recv(io->fd, a->v->iov_base, room, 0) : read(io->fd, a->v->iov_base, room));
     if (n > 0 && (size_t)n < room && desc_is(d, DESC_STREAM))
         at_32_store_rlx(&d->side[POLL_READ].drained, io->seen);
     return n;
@@ -170,7 +173,7 @@ static ssize_t ask_writev(struct io *io, void *arg)
     } else if (desc_is(io->d, DESC_OWN | DESC_SOCKET)) {
         struct msghdr m = {.msg_iov = (struct iovec *)a->v, .msg_iovlen = (size_t)a->n};
         return io_result(sendmsg(io->fd, &m, MSG_NOSIGNAL));
-    } else if (desc_is(io->d, DESC_OWN)) {
+    } else if (is_obedient(io->d)) {
         r = io_result(writev(io->fd, a->v, a->n));
     } else {
         r = ask_foreign_writev(io, a);

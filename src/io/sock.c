@@ -76,36 +76,23 @@ struct connecting {
     bool begun;
 };
 
-/* The handshake is over: how did it end? */
-static ssize_t ask_connected(struct io *io)
-{
-    int error = 0;
-    socklen_t n = sizeof error;
-    struct sockaddr_storage peer;
-    if (getsockopt(io->fd, SOL_SOCKET, SO_ERROR, &error, &n) != 0)
-        return -errno;
-    if (error != 0)
-        return error == EINPROGRESS || error == EALREADY ? -EAGAIN : -error;
-    n = sizeof peer;
-    if (getpeername(io->fd, (struct sockaddr *)&peer, &n) == 0)
-        return 0;
-    return errno == ENOTCONN ? -EAGAIN : -errno; /* an event of before the connect */
-}
-
+/* Asking again while the handshake goes on says how it stands, and is the only way to a socket that knows it is connected. */
 static ssize_t ask_connect(struct io *io, void *arg)
 {
     struct connecting *a = arg;
-    if (a->begun)
-        return ask_connected(io);
-    int r = set_nonblocking(io);
+    int r = a->begun ? 0 : set_nonblocking(io);
     if (r != 0)
         return r;
     if (connect(io->fd, a->address, a->size) == 0)
         return 0;
-    if (errno != EINPROGRESS && errno != EINTR && errno != EALREADY)
-        return errno == EAGAIN ? -EBUSY : -errno;
-    a->begun = true;
-    return -EAGAIN;
+    switch (errno) {
+    case EINPROGRESS:
+    case EALREADY:
+    case EINTR: a->begun = true; return -EAGAIN;
+    case EAGAIN: return -EBUSY;
+    case EISCONN: return a->begun ? 0 : -EISCONN;
+    default: return -errno;
+    }
 }
 
 int mag__sock_connect(int fd, const struct sockaddr *address, socklen_t size, int64_t deadline, const char *function)

@@ -17,7 +17,8 @@
  */
 #include "sched/sched.h"
 
-enum { BATCH = 64 };
+enum { BATCH = 64, COALESCE_FROM = 64 };
+#define COALESCE_NS ((int64_t)250 * 1000)
 
 int64_t mag__clock_next(void)
 {
@@ -94,6 +95,19 @@ void mag__clock_kept(int64_t until)
     uint64_t mine = (uint64_t)until;
     if (until != TIMER_NEVER)
         at_64_cas_rlx(&mag__rt.keeper_until, &mine, (uint64_t)TIMER_NEVER);
+}
+
+/* Many timers, each due a little after the other, must not each wake a thread: the next wake-up is COALESCE_NS after the last.
+ * Few may: a goroutine that sleeps for microseconds is meant to. */
+int64_t mag__clock_coalesce(int64_t until)
+{
+    int64_t earliest = (int64_t)at_64_load_rlx(&mag__rt.keeper_woke) + COALESCE_NS;
+    if (until >= earliest)
+        return until;
+    uint32_t pending = 0;
+    for (uint32_t i = 0; i < rt_made() && pending <= COALESCE_FROM; i++)
+        pending += mag__timer_pending(&p_at(i)->timers);
+    return pending > COALESCE_FROM ? earliest : until;
 }
 
 /* What stands in keeper_until is kept by somebody: who changes its mind takes its own word back before it looks again, or it

@@ -21,6 +21,7 @@
 enum { FEWEST = 8 };
 #define GLANCE_NS ((int64_t)50 * 1000)
 #define GLANCE_LATE ((int64_t)1000 * 1000)
+#define WORTH_NS ((int64_t)200 * 1000)
 #define LOOK_PACE ((int64_t)1000 * 1000)
 
 static struct poll *rt_poll(void) { return &mag__rt.arena->poll; }
@@ -49,13 +50,28 @@ bool mag__netpoll_is_kept(void) { return at_32_load_rlx(&mag__rt.seat) != 0 || !
 
 /* ---- telling ---- */
 
+/* A helper is worth its wake-up only if the last of them would wait for long. Slices that end soon, as an echo server's do, are over
+ * before a helper is awake; and whoever looks after the others sees it when one of them does not end (sysmon.c). */
+static bool is_much(struct p *p) { return (int64_t)mag__runq_length(&p->runq) * p->io_slice > WORTH_NS; }
+
+static void learn_slice(struct p *p, int64_t now)
+{
+    uint32_t tick = at_32_load_rlx(&p->tick), n = tick - p->io_tick;
+    if (p->io_at != 0 && n != 0) {
+        int64_t each = (now - p->io_at) / n, most = WORTH_NS;
+        p->io_slice = (p->io_slice * 3 + (uint32_t)(each < most ? each : most)) / 4;
+    }
+    p->io_at = now;
+    p->io_tick = tick;
+}
+
 static void bring_to_ring(struct p *p, const struct poll_chain *c)
 {
     for (struct poll_wait *x = c->first, *next; x != NULL; x = next) {
         next = x->next; /* from here on it may be gone */
         mag__wake_quietly(p, x->w->g);
     }
-    if (c->n > 1 && rt_procs() > 1)
+    if (c->n > 1 && rt_procs() > 1 && is_much(p))
         mag__wake_searcher(&p->count);
 }
 
@@ -116,6 +132,7 @@ static bool ask(struct p *p, int64_t now)
     if (!sit())
         return false;
     at_64_store_rlx(&mag__rt.polled_at, (uint64_t)now);
+    learn_slice(p, now);
     h.n = mag__backend_wait(&rt_poll()->backend, h.events, most, 0);
     rise();
     COUNT_OWNER(&p->count, polls);

@@ -54,6 +54,9 @@ struct p {
     struct stack_cache stacks;
     uint32_t timers_in;       /* slices until the owner looks at its timers */
     struct timers timers;
+    int64_t io_at;            /* when the kernel was last asked for events, 0: the P has been idle since */
+    uint32_t io_tick;         /* and tick then */
+    uint32_t io_slice;        /* ns that a slice took lately, by that */
     a64 io_waits;             /* waits for descriptors that began here, less those that ended here; others read it */
     /* written by others */
     ON_LINE aptr m;           /* the M that took this P last: a hint for sysmon */
@@ -156,6 +159,7 @@ struct rt {
     a64 sysmon_until;        /* when sysmon will look next */
     a32 hogged;              /* some P's slice has lasted long: sysmon must know of timers to come */
     a64 keeper_until;        /* until when an M sleeps to run timers, TIMER_NEVER: none does */
+    a64 keeper_woke;         /* when one last woke up for a timer */
     a64 polled_at;           /* when a P last asked the kernel for events */
     a32 seat;                /* 1: a thread asks the kernel for events, or sleeps there */
     a32 poll_slow;           /* the busy Ps do not ask often enough: an idle M sits down */

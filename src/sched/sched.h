@@ -90,6 +90,8 @@ bool mag__clock_delete(struct timer *t);
 /* An M is about to sleep: until when, so that timers are run; TIMER_NEVER: another one sees to them. */
 int64_t mag__clock_keep(void);
 void mag__clock_kept(int64_t until);
+/* When to wake up for a timer that is due then: later if many are due shortly one after the other. */
+int64_t mag__clock_coalesce(int64_t until);
 
 /* ---- wake.c: who is told of new work ---- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* select.c: the first of several channel operations.
+/* select.c: the first of several channel operations; descriptors among them are the business of selectfd.c.
  *
  * Protocol    1 lock every channel of the cases, each once, in the order of their addresses
  *             2 choose one of the cases that can go on, each as likely as another; do it, unlock, done
@@ -9,7 +9,7 @@
  * Memory      for up to FEW cases on the stack, for more from the heap, until the call returns.
  */
 #include "base/panic.h"
-#include "sync/chan.h"
+#include "sync/select.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,16 +21,33 @@ struct choice {
     struct chan_wait *x;
     mag_chan **order;  /* channels to lock, each once */
     size_t n, nlocks;
+    struct fd_cases *fds; /* NULL: none */
 };
 
-static bool is_live(const mag_case *k) { return k->chan != NULL; }
+static bool may_go_on(const mag_case *k)
+{
+    switch (k->kind) {
+    case MAG_CASE_SEND: return k->chan != NULL && mag__chan_may_send(k->chan);
+    case MAG_CASE_RECV: return k->chan != NULL && mag__chan_may_recv(k->chan);
+    default: return k->reserved != FD_NOT_READY;
+    }
+}
+
+static int do_locked(mag_case *k, struct waiter ***woken)
+{
+    switch (k->kind) {
+    case MAG_CASE_SEND: return mag__chan_send_locked(k->chan, k->elem, woken);
+    case MAG_CASE_RECV: return mag__chan_recv_locked(k->chan, k->elem, woken);
+    default: return k->reserved == FD_CLOSED ? -EBADF : 0;
+    }
+}
 
 static void sort_channels(struct choice *s, const mag_case *cases, size_t n)
 {
     s->nlocks = 0;
     for (size_t i = 0; i < n; i++) {
         mag_chan *c = cases[i].chan;
-        if (c == NULL)
+        if (c == NULL || cases[i].kind > MAG_CASE_RECV)
             continue;
         size_t k = s->nlocks;
         while (k > 0 && s->order[k - 1] > c)
@@ -70,16 +87,13 @@ static ptrdiff_t do_one_locked(mag_case *cases, size_t n, struct waiter ***woken
         ptrdiff_t pick = -1;
         uint32_t seen = 0;
         for (size_t i = 0; i < n; i++) {
-            const mag_case *k = &cases[i];
-            if (is_live(k) && (k->kind == MAG_CASE_SEND ? mag__chan_may_send(k->chan) : mag__chan_may_recv(k->chan)) &&
-                (++seen == 1 || draw(seen) == 0))
+            if (may_go_on(&cases[i]) && (++seen == 1 || draw(seen) == 0))
                 pick = (ptrdiff_t)i;
         }
         if (pick < 0)
             return -1;
         mag_case *k = &cases[pick];
-        int r = k->kind == MAG_CASE_SEND ? mag__chan_send_locked(k->chan, k->elem, woken)
-                                         : mag__chan_recv_locked(k->chan, k->elem, woken);
+        int r = do_locked(k, woken);
         if (r != CHAN_WOULD_BLOCK) {
             k->result = r;
             return pick;
@@ -92,7 +106,7 @@ static void enqueue_all_locked(struct choice *s, const mag_case *cases)
 {
     for (size_t i = 0; i < s->n; i++) {
         struct chan_wait *x = &s->x[i];
-        *x = (struct chan_wait){.c = cases[i].chan,
+        *x = (struct chan_wait){.c = cases[i].kind <= MAG_CASE_RECV ? cases[i].chan : NULL,
                                 .elem = cases[i].elem,
                                 .w = &s->w,
                                 .index = (uint32_t)i,
@@ -107,6 +121,8 @@ static void leave_all(struct choice *s)
     for (size_t i = 0; i < s->n; i++)
         if (s->x[i].c != NULL)
             mag__chan_leave(&s->x[i]);
+    if (unlikely(s->fds != NULL))
+        mag__selectfd_leave(s->fds);
 }
 
 static void leave(struct waiter *w)
@@ -125,6 +141,8 @@ static ptrdiff_t finish(struct choice *s, mag_case *cases)
         return error;
     if (s->w.result == -ESHUTDOWN)
         return -ESHUTDOWN;
+    if (s->w.fired == FIRED_FD)
+        return SELECT_AGAIN;
     cases[s->w.fired].result = s->w.result;
     return (ptrdiff_t)s->w.fired;
 }
@@ -133,11 +151,17 @@ static ptrdiff_t finish(struct choice *s, mag_case *cases)
 static ptrdiff_t wait_goroutine(struct m *m, struct choice *s, mag_case *cases, mag_time deadline)
 {
     waiter_init(&s->w, m_curg(m), true, leave);
+    s->w.fired = FIRED_FD; /* unless a channel says otherwise, under its lock */
     enqueue_all_locked(s, cases);
     unlock_all(s);
-    ptrdiff_t r = -ENOMEM;
-    if (deadline == MAG_FOREVER || mag__wait_arm(m, &s->w, deadline)) {
+    ptrdiff_t r = unlikely(s->fds != NULL) ? mag__selectfd_join(m, s->fds, &s->w) : 0;
+    if (r == 0 && deadline != MAG_FOREVER && !mag__wait_arm(m, &s->w, deadline))
+        r = -ENOMEM;
+    if (r == 0) {
+        uint64_t io = s->fds != NULL;
+        at_64_bump_owner(&m->p->io_waits, io);
         m = mag__wait_park(m, &s->w, WAIT_SELECT);
+        at_64_bump_owner(&m->p->io_waits, -io);
         mag__wait_disarm(&s->w);
         r = finish(s, cases);
     } else if (waiter_decide(&s->w, WAIT_LATE) == DECIDED_LOST) {
@@ -191,11 +215,11 @@ static ptrdiff_t choose(struct choice *s, mag_case *cases, mag_time deadline)
     return m != NULL ? wait_goroutine(m, s, cases, deadline) : wait_thread(s, cases, deadline);
 }
 
-static int select_cases(mag_case *cases, size_t n, mag_time deadline)
+int mag__select(mag_case *cases, size_t n, struct fd_cases *fds, int64_t deadline)
 {
     struct chan_wait few[FEW];
     mag_chan *few_order[FEW];
-    struct choice s = {.x = few, .order = few_order, .n = n};
+    struct choice s = {.x = few, .order = few_order, .n = n, .fds = fds};
     void *many = NULL;
     if (n > FEW) {
         many = malloc(n * (sizeof *s.x + sizeof *s.order));
@@ -209,17 +233,20 @@ static int select_cases(mag_case *cases, size_t n, mag_time deadline)
     return (int)r;
 }
 
-int mag__chan_never(int64_t deadline) { return select_cases(NULL, 0, deadline); }
+int mag__chan_never(int64_t deadline) { return mag__select(NULL, 0, NULL, deadline); }
 
 int mag_select(mag_case *cases, size_t n, mag_time deadline)
 {
     if (n > INT32_MAX || (n != 0 && cases == NULL))
         return -EINVAL;
-    for (size_t i = 0; i < n; i++)
-        if (cases[i].kind != MAG_CASE_SEND && cases[i].kind != MAG_CASE_RECV)
+    size_t fds = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (cases[i].kind < MAG_CASE_SEND || cases[i].kind > MAG_CASE_WRITABLE)
             return -EINVAL;
+        fds += cases[i].kind >= MAG_CASE_READABLE;
+    }
     struct m *m = mag__m_self();
     if (m != NULL && m_in_rt(m))
         return -EPERM;
-    return select_cases(cases, n, deadline);
+    return likely(fds == 0) ? mag__select(cases, n, NULL, deadline) : mag__selectfd(cases, n, fds, deadline);
 }
