@@ -218,7 +218,7 @@ static bool give_up(struct m *m)
         mag__park_retry();
     }
     m->p = NULL;
-    p->io_at = 0;
+    at_64_store_rlx(&p->io_at, 0);
     bool searched = m->searching;
     m->searching = false;
     mag__idle_put(&mag__rt.idle, p->index, searched);
