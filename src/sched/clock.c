@@ -39,14 +39,17 @@ static void ready_all(struct p *p, struct g **ready, uint32_t n, bool first)
     bool front = p == NULL || at_32_load_rlx(&mag__rt.hogged) != 0;
     for (uint32_t i = 0; i < n; i++) {
         if (p != NULL && first && i == 0 && mag__runq_next_peek(&p->runq) == NULL) {
-            mag__wake_next(p, ready[i]);
+            g_set_runnable(ready[i]);
+            mag__runq_next_swap_owner(&p->runq, ready[i]);
         } else if (!front) {
-            mag__wake_tail(p, ready[i]);
+            mag__wake_quietly(p, ready[i]);
         } else {
             g_set_runnable(ready[i]);
             g_list_put(&list, ready[i]);
         }
     }
+    if (p != NULL && !front)
+        mag__wake_batch(p, n);
     if (list.n != 0) {
         mag__wake_urgent(list);
         if (p != NULL)

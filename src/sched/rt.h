@@ -54,7 +54,7 @@ struct p {
     struct stack_cache stacks;
     uint32_t timers_in;       /* slices until the owner looks at its timers */
     struct timers timers;
-    int64_t io_at;            /* when the kernel was last asked for events, 0: the P has been idle since */
+    a64 io_at;                /* when the kernel was last asked for events, 0: the P has been idle since; others read it */
     uint32_t io_tick;         /* and tick then */
     uint32_t io_slice;        /* ns that a slice took lately, by that */
     a64 io_waits;             /* waits for descriptors that began here, less those that ended here; others read it */
@@ -162,7 +162,6 @@ struct rt {
     a64 keeper_woke;         /* when one last woke up for a timer */
     a64 polled_at;           /* when a P last asked the kernel for events */
     a32 seat;                /* 1: a thread asks the kernel for events, or sleeps there */
-    a32 poll_slow;           /* the busy Ps do not ask often enough: an idle M sits down */
     a64 clock;               /* a recent mag__os_now(), about 10 ms old at most while anything runs */
 
     ON_LINE struct globq globq;

@@ -105,6 +105,8 @@ void mag__wake_global(struct g *g);
 void mag__wake_global_list(struct g_list list);
 /* The same for those that must not wait behind long computations: first of all, and soon. They are runnable. */
 void mag__wake_urgent(struct g_list list);
+/* With a P: n were put into its ring, quietly, and are not expected to compute for long. */
+void mag__wake_batch(struct p *p, uint32_t n);
 /* From either. */
 void mag__wake_any(struct m *m, struct g *g);
 /* Work is visible: wake a searcher if nobody will find it. */
