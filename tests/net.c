@@ -376,6 +376,14 @@ static void meets_peers(void *arg)
     T_EQ(mag_close(s), 0);
     T_EQ(mag_read(c, buf, sizeof buf, MAG_FOREVER), 0);
     T_EQ(mag_close(c), 0);
+    /* what has come is there at once, though no event has told of it yet */
+    c = mag_dial(address, MAG_FOREVER), s = mag_accept(l, NULL, NULL, MAG_FOREVER);
+    for (int i = 0; i < 3; i++) {
+        T_EQ(mag_write(c, "new", 3, MAG_FOREVER), 3);
+        T_EQ(mag_read(s, buf, sizeof buf, i == 0 ? MAG_FOREVER : i == 1 ? MAG_TRY : mag_now()), 3);
+    }
+    T_EQ(mag_close(c), 0);
+    T_EQ(mag_close(s), 0);
     /* reset */
     c = mag_dial(address, MAG_FOREVER), s = mag_accept(l, NULL, NULL, MAG_FOREVER);
     T_EQ(setsockopt(c, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger)), 0);
