@@ -219,6 +219,8 @@ void mag__netpoll_look(int64_t now, int64_t *pause)
             return;
         mag__idle_put(&mag__rt.idle, (unsigned)i, false);
     }
+    if (at_32_load_rlx(&mag__rt.announced) != 0)
+        mag__retake_announced(); /* a P of one that blocks, and says so: the same */
     struct harvest h;
     if (!sit())
         return;
