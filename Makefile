@@ -4,7 +4,7 @@
 PREFIX ?= /usr/local
 C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cpp')
 
-.PHONY: build demo test test-all bench install clean format help
+.PHONY: build demo test test-all bench bench-net install clean format help
 
 build: ## compile the libraries, the tests and the examples (the default)
 	@tools/deps base
@@ -30,6 +30,12 @@ bench: ## every benchmark, on one proc and on two, beside Go
 	@tools/test --setup release
 	@ninja --quiet -C build/release
 	@tools/bench build/release
+
+bench-net: ## echo, HTTP and redis beside bare epoll, nginx, Go and redis-server
+	@tools/deps bench-net
+	@tools/test --setup release
+	@ninja --quiet -C build/release
+	@tools/bench-net build/release
 
 install: ## into PREFIX (/usr/local), below DESTDIR if that is set
 	@tools/deps base

@@ -152,12 +152,14 @@ static void other_programs_run(void)
 
 /* ---- signals ---- */
 
-static volatile sig_atomic_t handled, refused, spawned;
+static int handled, refused, spawned; /* by handlers on several threads */
+
+static void count(int *n) { __atomic_add_fetch(n, 1, __ATOMIC_RELAXED); }
 
 static void counts(int sig)
 {
     (void)sig;
-    handled++;
+    count(&handled);
 }
 
 /* Whatever it interrupts: a call is done, or refused because the runtime was interrupted; nothing breaks. */
@@ -166,9 +168,9 @@ static void calls(int sig)
     (void)sig;
     int saved = errno, r = mag_go(nothing, NULL);
     if (r == 0)
-        spawned++;
+        count(&spawned);
     else if (r == -EPERM)
-        refused++;
+        count(&refused);
     else if (r != -ESHUTDOWN) /* it met the end of the run, on whatever thread */
         abort();
     errno = saved;

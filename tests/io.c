@@ -743,27 +743,6 @@ static void waiters_are_discarded(void)
 
 /* ---- an idle program ---- */
 
-static long switches(void)
-{
-    long sum = 0;
-    DIR *dir = opendir("/proc/self/task");
-    for (struct dirent *e; (e = readdir(dir)) != NULL;) {
-        char path[300], text[4096];
-        if (e->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof path, "/proc/self/task/%s/status", e->d_name);
-        FILE *f = fopen(path, "re");
-        size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-        if (f)
-            fclose(f);
-        text[n] = 0;
-        char *at = strstr(text, "voluntary_ctxt_switches:");
-        sum += at && strstr(text, "magpie-") ? atol(at + 24) : 0; /* a sanitizer has threads of its own */
-    }
-    closedir(dir);
-    return sum;
-}
-
 static int idle_fd[2];
 
 static void only_waits(void *arg)
@@ -777,9 +756,9 @@ static void *looks_on(void *arg)
 {
     (void)arg;
     t_sleep_ms(1600); /* sysmon sleeps after a second */
-    long before = switches();
+    long before = t_wake_ups();
     t_sleep_ms(1000);
-    long n = switches() - before;
+    long n = t_wake_ups() - before;
     if (n > 2)
         T_FAIL("%ld wake-ups in a second", n);
     T_EQ(write(idle_fd[1], "x", 1), 1);

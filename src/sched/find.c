@@ -131,8 +131,8 @@ static struct g *steal(struct m *m, struct p *p)
     bool woken = m->searching; /* its waker had something in mind, and that was a wake-up ago */
     if (!woken && !(m->searching = mag__idle_search_begin(&mag__rt.idle)))
         return NULL;
-    /* if everybody else is idle, what comes next comes from the kernel: it is awaited there */
-    bool alone = mag__idle_count(&mag__rt.idle) + 1 >= rt_procs() && mag__netpoll_is_wanted();
+    /* if everybody else is idle, what comes next comes from the kernel, a timer or a thread outside: it is awaited asleep */
+    bool alone = mag__idle_count(&mag__rt.idle) + 1 >= rt_procs();
     int64_t end = mag__os_now() + (alone ? 0 : SEARCH_NS);
     for (;;) {
         bool last = mag__os_now() >= end;

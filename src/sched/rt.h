@@ -159,6 +159,7 @@ struct rt {
     a64 sysmon_until;        /* when sysmon will look next */
     a32 hogged;              /* some P's slice has lasted long: sysmon must know of timers to come */
     a64 keeper_until;        /* until when an M sleeps to run timers, TIMER_NEVER: none does */
+    a64 keeper_woke;         /* when one last woke up for a timer */
     a64 polled_at;           /* when a P last asked the kernel for events */
     a32 seat;                /* 1: a thread asks the kernel for events, or sleeps there */
     a64 clock;               /* a recent mag__os_now(), about 10 ms old at most while anything runs */

@@ -65,8 +65,11 @@ static void rescue(struct watch *w)
 {
     if (!mag__idle_some(&mag__rt.idle))
         return;
-    for (uint32_t i = 0; i < rt_procs(); i++)
+    for (uint32_t i = 0; i < rt_procs(); i++) {
         rescue_next(w, p_at(i));
+        if (mag__runq_length(&p_at(i)->runq) != 0)
+            at_32_store_rlx(&p_at(i)->rescued, RESCUE_MEMORY);
+    }
     if (mag__find_any_work())
         mag__wake_searcher(NULL);
 }

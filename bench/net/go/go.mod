@@ -1,0 +1,3 @@
+module magpie/bench/net
+
+go 1.19
