@@ -142,6 +142,33 @@ static double calls(void *arg)
     return (double)(mag_now() - start) / (double)n;
 }
 
+/* MAG_TRY on an empty channel: nothing is taken that another would have to wait for. */
+enum { TRIES = 200000 };
+
+static void tries(void *arg)
+{
+    (void)arg;
+    long v;
+    for (int i = 0; i < TRIES; i++)
+        need(mag_chan_recv(there, &v, MAG_TRY) == -ETIMEDOUT ? 0 : -1);
+    mag_wg_done(&wg);
+}
+
+/* Per try and P: with as many goroutines as are given. */
+static double try_by(void *arg)
+{
+    int n = *(int *)arg, ps = n < mag_procs() ? n : mag_procs();
+    there = mag_chan_new(sizeof(long), 1);
+    mag_wg_add(&wg, n);
+    mag_time start = mag_now();
+    for (int i = 0; i < n; i++)
+        mag_go(tries, NULL);
+    need(mag_wg_wait(&wg, MAG_FOREVER));
+    double ns = (double)(mag_now() - start) * ps / (double)(n * TRIES);
+    mag_chan_unref(there);
+    return ns;
+}
+
 static void app(void *arg)
 {
     (void)arg;
@@ -153,6 +180,9 @@ static void app(void *arg)
     bench_print("buffered", procs, bench_median(stream, &one), floor, one.each);
     bench_print("fanin", procs, bench_median(stream, &hundred), floor, n);
     bench_print("select", procs, bench_median(choose, &n), floor, n);
+    int eight = 8, alone = 1;
+    double by_one = bench_median(try_by, &alone);
+    bench_print("try8", procs, bench_median(try_by, &eight), by_one, 8 * TRIES); /* the floor: one goroutine alone */
     bench_print("skynet", procs, bench_median(skynet, NULL), floor, 1111111);
 }
 

@@ -32,7 +32,7 @@ static void compute_until(mag_time t)
     volatile unsigned x = 0;
     while (mag_now() < t)
         for (int i = 0; i < 1000; i++)
-            x += (unsigned)i;
+            x = x + (unsigned)i;
 }
 
 static double part(double *v, int n, double q)

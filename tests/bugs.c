@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static void set(int *flag) { __atomic_store_n(flag, 1, __ATOMIC_RELEASE); }
 static int get(const int *flag) { return __atomic_load_n(flag, __ATOMIC_ACQUIRE); }
@@ -389,6 +390,194 @@ static void libdill_130_beyond_32k_stacks(void)
     T_LE(many, 4 * few);
 }
 
+/* ---- go_60782 ----
+ * The number of those who waited for one lock was kept in too few bits. Ours are chained, not counted: more than 16 bits hold
+ * wait for a mutex, a rwmutex and a semaphore at once, and each gets its turn. */
+
+static struct {
+    mag_mutex mutex;
+    mag_rwmutex rw;
+    mag_sem sem;
+    mag_wg wg;
+    long turns;
+} crowd;
+
+static void waits_for_all(void *arg)
+{
+    (void)arg;
+    mag_mutex_lock(&crowd.mutex);
+    crowd.turns++; /* plain: the mutex guards it */
+    mag_mutex_unlock(&crowd.mutex);
+    mag_rwmutex_rlock(&crowd.rw);
+    mag_rwmutex_runlock(&crowd.rw);
+    T_EQ(mag_sem_wait(&crowd.sem, MAG_FOREVER), 0);
+    mag_wg_done(&crowd.wg);
+}
+
+static void more_than_16_bits(void *arg)
+{
+    long n = *(long *)arg;
+    memset(&crowd, 0, sizeof crowd);
+    mag_sem_init(&crowd.sem, 0);
+    mag_wg_add(&crowd.wg, (int)n);
+    mag_mutex_lock(&crowd.mutex);
+    mag_rwmutex_lock(&crowd.rw);
+    for (long i = 0; i < n; i++)
+        T_EQ(mag_go_with(&(mag_go_config){.stack_size = 16 << 10}, waits_for_all, NULL), 0);
+    while (stats().runnable > 0)
+        mag_yield();
+    mag_mutex_unlock(&crowd.mutex);
+    while (stats().runnable > 0)
+        mag_yield();
+    mag_rwmutex_unlock(&crowd.rw);
+    mag_sem_post(&crowd.sem, (unsigned)n);
+    wait_for(&crowd.wg);
+    T_EQ(crowd.turns, n);
+}
+
+static void go_60782_more_waiters_than_16_bits(void)
+{
+    if (!T_TSAN && !guards_are_cheap())
+        T_SKIP("a guard costs a mapping here");
+    long n = T_TSAN ? 2000 : 70000;
+    on(2, 0, more_than_16_bits, &n);
+}
+
+/* ---- go_38860 ----
+ * A timer of a P that was busy, without being idle for a moment, fired late by tens of milliseconds. */
+
+static int tired;
+
+static void works_in_pieces(void *wg)
+{
+    while (!get(&tired)) {
+        for (int64_t end = t_now() + 500000; t_now() < end;)
+            ;
+        mag_yield();
+    }
+    mag_wg_done(wg);
+}
+
+static void sleeps_beside_work(void *arg)
+{
+    enum { N = 101 };
+    static int64_t late[N];
+    mag_wg wg = {0};
+    int n = 3 * mag_procs();
+    (void)arg;
+    tired = 0;
+    mag_wg_add(&wg, n);
+    for (int i = 0; i < n; i++)
+        T_EQ(mag_go(works_in_pieces, &wg), 0);
+    for (int i = 0; i < N; i++) {
+        mag_time due = mag_in(MAG_MS);
+        T_EQ(mag_sleep_until(due), 0);
+        late[i] = mag_now() - due;
+    }
+    set(&tired);
+    wait_for(&wg);
+    qsort(late, N, sizeof *late, by_value);
+    printf("%.2f ms late at the median  ", (double)late[N / 2] / 1e6);
+    T_LT(late[N / 2], 10 * MAG_MS * t_state.slow);
+}
+
+static void go_38860_timers_of_busy_ps(void)
+{
+    on(1, 0, sleeps_beside_work, NULL);
+    on(2, 0, sleeps_beside_work, NULL);
+}
+
+/* ---- go_63555 ----
+ * What the poller found was put into the queue of a P just as it went idle, and lay there. A thread outside answers through
+ * a pipe at moments when the Ps are about to sleep. */
+
+static struct {
+    int to[2], from[2];
+} pipes;
+
+static void *answers(void *arg)
+{
+    char c;
+    uint64_t random = 1;
+    (void)arg;
+    while (read(pipes.to[0], &c, 1) == 1) {
+        for (uint32_t n = t_random_r(&random) % 20000; n > 0; n--)
+            __asm__ volatile("");
+        if (write(pipes.from[1], &c, 1) != 1)
+            break;
+    }
+    return NULL;
+}
+
+static void asks(void *arg)
+{
+    char c = 'x';
+    (void)arg;
+    for (long i = 0; i < t_scale(20000); i++) {
+        T_EQ(mag_write(pipes.to[1], &c, 1, MAG_FOREVER), 1);
+        T_EQ(mag_read(pipes.from[0], &c, 1, mag_in(10 * MAG_S)), 1);
+    }
+}
+
+static void go_63555_events_for_a_p_that_goes_idle(void)
+{
+    for (int procs = 1; procs <= 4; procs *= 2) {
+        pthread_t t;
+        T_EQ(pipe(pipes.to), 0);
+        T_EQ(pipe(pipes.from), 0);
+        T_EQ(pthread_create(&t, NULL, answers, NULL), 0);
+        on(procs, 0, asks, NULL);
+        close(pipes.to[1]);
+        pthread_join(t, NULL);
+        close(pipes.to[0]);
+        close(pipes.from[0]);
+        close(pipes.from[1]);
+    }
+}
+
+/* ---- zio_574 ----
+ * A contended mutex cost nine times as much with two workers as with one: each release woke a thread. */
+
+enum { CONTENDERS = 8 };
+static mag_mutex contended;
+static long guarded;
+
+static void contends(void *wg)
+{
+    for (long i = t_scale(100000); i > 0; i--) {
+        mag_mutex_lock(&contended);
+        guarded++;
+        mag_mutex_unlock(&contended);
+    }
+    mag_wg_done(wg);
+}
+
+static void contention(void *took)
+{
+    mag_wg wg = {0};
+    int64_t start = t_now();
+    mag_wg_add(&wg, CONTENDERS);
+    for (int i = 0; i < CONTENDERS; i++)
+        T_EQ(mag_go(contends, &wg), 0);
+    wait_for(&wg);
+    int64_t ns = t_now() - start;
+    if (ns < *(int64_t *)took)
+        *(int64_t *)took = ns;
+}
+
+static void zio_574_a_mutex_with_two_workers(void)
+{
+    int64_t one = INT64_MAX, two = INT64_MAX;
+    guarded = 0;
+    for (int i = 0; i < 5; i++) {
+        on(1, 0, contention, &one);
+        on(2, 0, contention, &two);
+    }
+    T_EQ(guarded, 10 * CONTENDERS * t_scale(100000));
+    printf("%.1f times as much  ", (double)two / (double)one);
+    T_LT(two, 9 * one); /* bench/mutex says how much exactly */
+}
+
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
@@ -399,5 +588,9 @@ int main(int argc, char **argv)
     T_RUN(go_37741_preempted_from_all_sides);
     T_RUN(crystal_8138_a_stack_used_too_soon);
     T_RUN(libdill_130_beyond_32k_stacks);
+    T_RUN(go_60782_more_waiters_than_16_bits);
+    T_RUN(go_38860_timers_of_busy_ps);
+    T_RUN(go_63555_events_for_a_p_that_goes_idle);
+    T_RUN(zio_574_a_mutex_with_two_workers);
     return t_done();
 }

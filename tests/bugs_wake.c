@@ -225,6 +225,9 @@ static void chains(void) { to_the_end(chain_beside); }
 
 static void a_runnext_passed_over_is_told(void)
 {
+#ifdef MAG_HOSTILE
+    T_SKIP("the search passes Ps by at random there, and a runnext that it overlooks is sysmon's");
+#endif
     for (int procs = 2; procs <= 4; procs++)
         unattended(procs, chains);
 }

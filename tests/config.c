@@ -247,9 +247,10 @@ static void done(void *wg) { mag_wg_done(wg); }
 static void spawns_many(void *arg)
 {
     mag_wg wg = {0};
+    int n = (int)t_scale(20000);
     T_EQ(mag_procs(), 1024);
-    mag_wg_add(&wg, 20000);
-    for (int i = 0; i < 20000; i++) {
+    mag_wg_add(&wg, n);
+    for (int i = 0; i < n; i++) {
         T_EQ(mag_go(done, &wg), 0);
         if (i % 100 == 0)
             mag_yield();

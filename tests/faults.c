@@ -5,8 +5,10 @@
 
 #include "os/os.h"
 
+#include <arpa/inet.h>
 #include <magpie.h>
 #include <pthread.h>
+#include <sys/socket.h>
 
 /* ---- the heap, refused ---- */
 
@@ -82,6 +84,79 @@ static void works(void *arg)
     work.ended = 1;
 }
 
+/* ---- the same for descriptors ---- */
+
+/* One failure costs one call: the next one works. */
+#define ONCE_MORE(call)                                                                                                \
+    ({                                                                                                                 \
+        long t_r = (call);                                                                                             \
+        if (t_r == -ENOMEM || t_r == -EAGAIN)                                                                          \
+            t_r = (call);                                                                                              \
+        t_r;                                                                                                           \
+    })
+
+static void talks(int c, int s, mag_chan *quiet)
+{
+    char b = 0;
+    T_EQ(ONCE_MORE(mag_read(s, &b, 1, mag_in(MAG_MS))), -ETIMEDOUT);
+    T_EQ(ONCE_MORE(mag_poll(s, POLLIN | POLLOUT, mag_in(MAG_MS))), POLLOUT);
+    T_EQ(ONCE_MORE(mag_write(c, "x", 1, MAG_FOREVER)), 1);
+    mag_case cases[] = {MAG_RECV(quiet, NULL), MAG_READABLE(s)};
+    T_EQ(ONCE_MORE(mag_select(cases, 2, MAG_FOREVER)), 1);
+    T_EQ(ONCE_MORE(mag_read(s, &b, 1, MAG_FOREVER)), 1);
+    mag_case late[] = {MAG_RECV(quiet, NULL), MAG_READABLE(s), MAG_READABLE(c), MAG_READABLE(s), MAG_READABLE(c), MAG_READABLE(s)};
+    T_EQ(ONCE_MORE(mag_select(late, 6, mag_in(MAG_MS))), -ETIMEDOUT);
+}
+
+/* The other end of c: a dial that failed may have left one behind. */
+static int accept_from(int l, int c)
+{
+    for (;;) {
+        struct sockaddr_in peer, mine;
+        unsigned n = sizeof peer, k = sizeof mine;
+        int s = (int)ONCE_MORE(mag_accept(l, (struct sockaddr *)&peer, &n, MAG_FOREVER));
+        T_GE(s, 0);
+        T_EQ(getsockname(c, (struct sockaddr *)&mine, &k), 0);
+        if (mine.sin_port == peer.sin_port)
+            return s;
+        T_EQ(mag_close(s), 0);
+    }
+}
+
+static void works_with_descriptors(void *arg)
+{
+    (void)arg;
+    char address[64], text[8];
+    struct sockaddr_in a;
+    socklen_t n = sizeof a;
+    int fd[2];
+    work.began = 1;
+    mag_chan *quiet = mag_chan_new(0, 0);
+    if (quiet == NULL)
+        quiet = mag_chan_new(0, 0);
+    int l = (int)ONCE_MORE(mag_listen("127.0.0.1:0", 0));
+    T_GE(l, 0);
+    T_EQ(getsockname(l, (struct sockaddr *)&a, &n), 0);
+    snprintf(address, sizeof address, "localhost:%d", ntohs(a.sin_port));
+    int c = (int)ONCE_MORE(mag_dial(address, MAG_FOREVER));
+    if (c == -ENOENT)
+        c = mag_dial(address, MAG_FOREVER); /* the C library had no memory, and says it so */
+    T_GE(c, 0);
+    int s = accept_from(l, c);
+    talks(c, s, quiet);
+    T_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    talks(fd[0], fd[1], quiet);
+    int f = (int)ONCE_MORE(mag_open("/proc/self/comm", O_RDONLY, 0));
+    T_GE(f, 0);
+    T_GT(ONCE_MORE(mag_pread(f, text, sizeof text, 0, MAG_FOREVER)), 0);
+    int all[] = {l, c, s, f, fd[0], fd[1]};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        T_EQ(mag_close(all[i]), 0);
+    mag_chan_unref(quiet);
+    work.ended = 1;
+}
+
+static mag_fn job = works;
 static const char *what;
 static long nth;
 
@@ -100,17 +175,18 @@ static void one_run(bool by_start)
     if (by_start) {
         r = mag_start(&cfg);
         if (r == 0) {
+            T_TRUE(job == works); /* the other one is a goroutine's */
             works(NULL);
             T_EQ(mag_stop(MAG_FOREVER), 0);
         }
     } else {
-        r = mag_run_with(&cfg, works, NULL);
+        r = mag_run_with(&cfg, job, NULL);
     }
     alarm(0);
     if (r == 0) {
         T_EQ(work.ended, 1);
         T_EQ(work.ran, work.accepted);
-        T_GE(work.accepted, 100); /* one failure costs one goroutine, not all that follow */
+        T_TRUE(job != works || work.accepted >= 100); /* one failure costs one goroutine, not all that follow */
     } else {
         if (r != -ENOMEM && r != -EAGAIN)
             T_FAIL("%d when %s %ld fails", r, what, nth);
@@ -194,6 +270,15 @@ static void each_allocation_may_fail(void)
     sweep(true, true);
 }
 
+static void descriptors_may_fail(void)
+{
+    job = works_with_descriptors;
+    sweep(false, false);
+    if (HEAP)
+        sweep(false, true);
+    job = works;
+}
+
 static void done(void *wg) { mag_wg_done(wg); }
 
 /* Nobody else is there whose end could remind the runtime of it. */
@@ -249,6 +334,7 @@ int main(int argc, char **argv)
     T_RUN(each_system_call_may_fail);
     T_RUN(each_system_call_may_fail_beside);
     T_RUN(each_allocation_may_fail);
+    T_RUN(descriptors_may_fail);
     T_RUN(a_lone_goroutine_runs);
     T_RUN(no_threads_at_all);
     return t_done();

@@ -582,7 +582,7 @@ static void thousands(void)
 
 static struct {
     char address[64];
-    mag_chan *fds;
+    mag_chan *fds, *who;
     bool tcp;
 } again;
 
@@ -596,6 +596,8 @@ static void waits_on_its_own(void *arg)
         char c = 0;
         if (mag_chan_recv(again.fds, pair, MAG_FOREVER) != 0)
             return;
+        uint64_t me = mag_id();
+        T_EQ(mag_chan_send(again.who, &me, MAG_FOREVER), 0);
         ssize_t r = mag_read(pair[0], &c, 1, MAG_FOREVER);
         if (r != -EBADF && !(r == 1 && c == (char)pair[1]))
             T_FAIL("read %zd, '%c' instead of '%c'", r, c, pair[1]);
@@ -605,16 +607,18 @@ static void waits_on_its_own(void *arg)
 }
 
 /* Until somebody is inside: a number that is closed before the call on it begins is anybody's. */
-static void until_it_waits(int dump)
+static void until_it_waits(int dump, uint64_t id)
 {
     static char text[8192];
+    char line[64];
+    snprintf(line, sizeof line, "goroutine %llu [io read", (unsigned long long)id);
     for (;;) {
         T_EQ(ftruncate(dump, 0), 0);
         T_EQ(lseek(dump, 0, SEEK_SET), 0);
         T_EQ(mag_dump(dump), 0);
         ssize_t n = pread(dump, text, sizeof text - 1, 0);
         text[n > 0 ? n : 0] = 0;
-        if (strstr(text, "io read") != NULL)
+        if (strstr(text, line) != NULL)
             return;
         mag_yield();
     }
@@ -623,11 +627,12 @@ static void until_it_waits(int dump)
 static void reuses_own(void *arg)
 {
     (void)arg;
-    long n = t_scale(again.tcp ? 5000 : 50000);
+    long n = t_scale(again.tcp ? 2000 : 50000);
     int dump = memfd_create("dump", MFD_CLOEXEC), l;
     snprintf(again.address, sizeof again.address, "unix:@magpie-again-%d", getpid());
     l = again.tcp ? listen_local(again.address) : mag_listen(again.address, 0);
     again.fds = mag_chan_new(2 * sizeof(int), 0);
+    again.who = mag_chan_new(sizeof(uint64_t), 0);
     for (int i = 0; i < 4; i++)
         T_EQ(mag_go(waits_on_its_own, NULL), 0);
     for (long i = 0; i < n; i++) {
@@ -637,13 +642,15 @@ static void reuses_own(void *arg)
         char mine = (char)('a' + i % 26);
         T_EQ(setsockopt(c, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger)), 0); /* no port is kept back */
         int pair[2] = {s, mine};
+        uint64_t id;
         T_EQ(mag_chan_send(again.fds, pair, MAG_FOREVER), 0);
+        T_EQ(mag_chan_recv(again.who, &id, MAG_FOREVER), 0);
         if (i % 2) {
             T_EQ(mag_write(c, &mine, 1, MAG_FOREVER), 1); /* it closes s */
             while (mag_poll(c, POLLIN, MAG_FOREVER) < 0)
                 ;
         } else {
-            until_it_waits(dump);
+            until_it_waits(dump, id);
             T_EQ(mag_close(s), 0);
         }
         T_EQ(mag_close(c), 0);
@@ -653,6 +660,7 @@ static void reuses_own(void *arg)
     T_EQ(mag_sleep(MAG_MS), 0);
     close(dump);
     mag_chan_unref(again.fds);
+    mag_chan_unref(again.who);
 }
 
 static void own_numbers_return(void)

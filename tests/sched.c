@@ -489,7 +489,7 @@ static void counts(void *arg)
     T_EQ(s.spawned, 1101);
     T_EQ(s.finished, 1100);
     T_EQ(s.spawned - s.finished, 1);
-    T_EQ(s.retakes_blocked + s.retakes_computing, 0);
+    T_EQ(s.retakes_computing, 0); /* this one sleeps in foreign code above: that may cost it its P */
 }
 
 static void counters_tell_what_happened(void)

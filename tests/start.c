@@ -322,7 +322,7 @@ static void *opens(void *arg)
 
 static void a_crowd_is_woken_at_the_end(void)
 {
-    long n = T_TSAN ? 100 : t_scale(20000);
+    long n = T_TSAN ? 100 : t_scale(5000);
     for (long round = 0; round < (T_TSAN ? 20 : 60); round++) {
         static struct crowd c;
         c = (struct crowd){.delay = t_random() % 150000};

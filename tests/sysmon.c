@@ -90,9 +90,39 @@ static void slices_end_after_a_rest(void)
     T_EQ(failed, 0);
 }
 
+/* ---- at rest ---- */
+
+static mag_wg parked_gate;
+
+static void parks(void *arg)
+{
+    (void)arg;
+    T_EQ(mag_wg_wait(&parked_gate, MAG_FOREVER), 0);
+}
+
+/* Ten thousand wait, and nobody else is there: not one wake-up, of any thread. */
+static void at_rest_nothing_wakes_up(void)
+{
+    mag_wg_add(&parked_gate, 1);
+    T_EQ(mag_start(NULL), 0);
+    for (long i = 0; i < t_scale(10000); i++)
+        T_EQ(mag_go(parks, NULL), 0);
+    long n = 1;
+    for (int tries = 0; tries < 10 && n != 0; tries++) { /* memory is given back first, and surplus threads end */
+        t_sleep_ms(1500);
+        long before = t_wake_ups();
+        t_sleep_ms(1000);
+        n = t_wake_ups() - before;
+    }
+    T_EQ(n, 0);
+    mag_wg_done(&parked_gate);
+    T_EQ(mag_stop(MAG_FOREVER), 0);
+}
+
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
     T_RUN(slices_end_after_a_rest);
+    T_RUN(at_rest_nothing_wakes_up);
     return t_done();
 }

@@ -640,6 +640,58 @@ static void signals_on_a_channel(void)
     T_TRUE(mag_signal_new(&set, 1) == NULL); /* no runtime */
 }
 
+/* ---- many, each a little after the other ---- */
+
+enum { STAGGERED = 10000 };
+
+static long woken;
+static int enough;
+
+static void ticks_each_second(void *arg)
+{
+    mag_time next = mag_now() + (int64_t)(uintptr_t)arg * (MAG_S / STAGGERED);
+    while (!__atomic_load_n(&enough, __ATOMIC_RELAXED)) {
+        T_EQ(mag_sleep_until(next), 0);
+        T_GE(mag_now(), next);
+        next += MAG_S;
+    }
+    add(&woken, 1);
+}
+
+static int64_t cpu(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return t.tv_sec * MAG_S + t.tv_nsec;
+}
+
+/* Ten thousand wake-ups a second, 0.1 ms apart: with a thread woken for each they would take a fifth of a core and more. */
+static void staggered(void *arg)
+{
+    (void)arg;
+    woken = 0;
+    __atomic_store_n(&enough, 0, __ATOMIC_RELAXED);
+    for (uintptr_t i = 0; i < STAGGERED; i++)
+        T_EQ(mag_go(ticks_each_second, (void *)i), 0);
+    T_EQ(mag_sleep(1500 * MAG_MS), 0);
+    int64_t before = cpu(), start = mag_now();
+    T_EQ(mag_sleep(1000 * MAG_MS), 0);
+    double share = (double)(cpu() - before) / (double)(mag_now() - start);
+    __atomic_store_n(&enough, 1, __ATOMIC_RELAXED);
+    printf("%.1f %% of a core  ", 100 * share);
+    T_LT(share, T_TSAN || t_state.slow > 1 ? 10 : 0.2); /* on a quiet machine below a tenth */
+    while (__atomic_load_n(&woken, __ATOMIC_RELAXED) < STAGGERED)
+        T_EQ(mag_sleep(10 * MAG_MS), 0);
+}
+
+static void staggered_timers_are_coalesced(void)
+{
+    if (T_TSAN)
+        T_SKIP("too many at a time for the thread sanitizer");
+    on(1, staggered);
+    on(2, staggered);
+}
+
 /* ---- a bug of ours ---- */
 
 /* An M that went to sleep announced until when it would keep the time, saw an earlier timer, looked again, and when that one
@@ -716,6 +768,7 @@ int main(int argc, char **argv)
     T_RUN(a_duration_is_no_deadline);
     T_RUN(a_pending_timer_is_no_deadlock);
     T_RUN(signals_on_a_channel);
+    T_RUN(staggered_timers_are_coalesced);
     T_RUN(bug_the_keeper_believed_itself_another);
     return t_done();
 }

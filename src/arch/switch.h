@@ -53,6 +53,8 @@ static inline void mag__arch_prepare(struct context *c, char *top, arch_entry en
     c->pc = (void *)(uintptr_t)mag__arch_entry;
 }
 
+/* mag__arch_prefetch_stack(c): the line a context stopped on, into the cache. The context may be in use meanwhile, so it is read
+ * by assembly: a wrong guess costs nothing. */
 #if defined(__x86_64__)
 #include "arch/switch_x86_64.h"
 #elif defined(__aarch64__)

@@ -28,6 +28,12 @@ static ALWAYS_INLINE struct switched mag__arch_switch(struct g *prev, struct g *
     return (struct switched){.prev = x0, .m = x2, .after = x3};
 }
 
+static ALWAYS_INLINE void mag__arch_prefetch_stack(const struct context *c)
+{
+    const void *sp;
+    __asm__ volatile("ldr %0, [%1]\n\tprfm pldl1keep, [%0]\n\tprfm pldl1keep, [%0, #64]" : "=&r"(sp) : "r"(c));
+}
+
 /* Rounding mode, flushing and traps. Writing fpcr drains the pipeline: only when it differs. */
 struct control {
     uint64_t fpcr;

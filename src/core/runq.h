@@ -59,6 +59,23 @@ static inline bool mag__runq_put_owner(struct runq *q, struct g *g)
     return true;
 }
 
+/* While one runs, the next ones come into the cache: the stack of the one after it, whose descriptor is there by now, and the
+ * descriptor of the one after that. */
+static ALWAYS_INLINE void runq_warm(const struct runq *q, uint32_t h, uint32_t t)
+{
+#ifdef MAG_MODEL
+    t = h; /* it has no cache */
+#endif
+    if (t - h <= 2)
+        return;
+    const char *far = at_ptr_load_rlx(&q->slot[(h + 2) & RUNQ_MASK]);
+    __builtin_prefetch(far, 1);
+    __builtin_prefetch(far + 64);
+    __builtin_prefetch(far + 128);
+    const struct g *near = at_ptr_load_rlx(&q->slot[(h + 1) & RUNQ_MASK]);
+    mag__arch_prefetch_stack(&near->at);
+}
+
 /* Owner: the oldest, or NULL. */
 static inline struct g *mag__runq_get_owner(struct runq *q)
 {
@@ -69,10 +86,13 @@ static inline struct g *mag__runq_get_owner(struct runq *q)
         hostile_point();
         if (at_32_load_rlx(&q->alone) != 0) {
             at_32_store_rel(&q->head, h + 1); /* RQ2 */
+            runq_warm(q, h, t);
             return g;
         }
-        if (likely(at_32_cas_rel(&q->head, &h, h + 1))) /* RQ2 */
+        if (likely(at_32_cas_rel(&q->head, &h, h + 1))) { /* RQ2 */
+            runq_warm(q, h, t);
             return g;
+        }
     }
     return NULL;
 }

@@ -17,7 +17,7 @@ int mag__io_begin(struct io *io, int fd, enum poll_dir dir, int64_t deadline, co
     if (unlikely(m == NULL || m_in_rt(m)))
         return -EPERM;
     if (unlikely(mag__m_is_dead(m)))
-        mag__park_enter(m, function); /* the runtime has ended: so does this */
+        mag__fdwait_end(m, function);
     if (m_is_cancelled(m))
         return -ECANCELED;
     struct desc *d = mag__poll_get(&m->arena->poll, fd, &r);

@@ -49,6 +49,10 @@ size_t mag__os_page_size(void);
 /* Address space, zero-filled on first touch, not counted against overcommit where the system allows. NULL: none. */
 void *mag__os_reserve(size_t size, size_t align);
 void mag__os_unmap(void *at, size_t size);
+#ifdef MAG_ASAN
+/* AddressSanitizer forgets what it knows of frames there. */
+void mag__os_unpoison(void *at, size_t size);
+#endif
 /* The contents go, the address space stays. */
 void mag__os_discard(void *at, size_t size);
 /* Large pages for this range: always (true) or never (false). A hint. */

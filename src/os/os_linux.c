@@ -244,12 +244,27 @@ void *mag__os_reserve(size_t size, size_t align)
     return at;
 }
 
+#ifdef MAG_ASAN
+/* The sanitizer would write an eighth of it, and a region of stacks is large: zero pages say the same. */
+void mag__os_unpoison(void *at, size_t size)
+{
+    size_t scale, offset, whole;
+    __asan_get_shadow_mapping(&scale, &offset);
+    whole = OS_PAGE << scale;
+    uintptr_t from = ((uintptr_t)at + whole - 1) & ~(whole - 1), to = ((uintptr_t)at + size) & ~(whole - 1);
+    if (size < 32 * whole || madvise((void *)((from >> scale) + offset), (to - from) >> scale, MADV_DONTNEED) != 0)
+        from = to = (uintptr_t)at;
+    __asan_unpoison_memory_region(at, from - (uintptr_t)at);
+    __asan_unpoison_memory_region((void *)to, (uintptr_t)at + size - to);
+}
+#endif
+
 void mag__os_unmap(void *at, size_t size)
 {
     if (at == NULL)
         return;
 #ifdef MAG_ASAN
-    __asan_unpoison_memory_region(at, size); /* frames of discarded goroutines: the next mapping here is not theirs */
+    mag__os_unpoison(at, size); /* frames of discarded goroutines: the next mapping here is not theirs */
 #endif
     must(munmap(at, size) == 0);
 }

@@ -45,10 +45,10 @@ static void apply(const struct settings *s)
     at_32_store_rlx(&rt->loose, 0);
     at_64_store_rlx(&rt->polled_at, 0);
     at_32_store_rlx(&rt->seat, 0);
-    at_32_store_rlx(&rt->poll_slow, 0);
     at_32_store_rlx(&rt->loose_cap, UINT32_MAX);
     at_32_store_rlx(&rt->announced, 0);
     at_64_store_rlx(&rt->urgent_at, 0);
+    at_64_store_rlx(&rt->keeper_woke, 0);
     memset(rt->hogs, 0, sizeof rt->hogs);
     at_64_store_rlx(&rt->keeper_until, (uint64_t)TIMER_NEVER);
     memset(&rt->count, 0, sizeof rt->count);

@@ -14,8 +14,8 @@
  *             7 all threads end, or the deadline passes: a goroutine that is still in foreign code keeps its thread, which
  *               ends at its next call, and with the last such thread the arena goes. Until then no stack is unmapped:
  *               it may hold pointers into others' stacks
- * Ordering    RUN1  state release (off) -> state cas acquire (start): without this the next runtime could see what the last
- *                   one left half taken apart.
+ * Ordering    RUN1  state release (off) -> state cas acquire (start), load acquire (a timer's deletion): without this the next
+ *                   runtime could see what the last one left half taken apart, or a timer's memory go while it still fires.
  */
 #include "run/run.h"
 #include "base/panic.h"
@@ -185,9 +185,9 @@ int mag__shutdown(int64_t deadline)
     mag__lock_give(&rt->m_lock);
     at_fence_seq(); /* CLK3 */
     collect_ps();
-    at_32_store_rel(&rt->silent, 1); /* CLK2 */
     send_idle_ms_home();
     wait_runtime();
+    at_32_store_rel(&rt->silent, 1); /* CLK2 */
     wait_foreign();
     mag__wait_clear();
     wait_foreign();

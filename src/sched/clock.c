@@ -17,7 +17,8 @@
  */
 #include "sched/sched.h"
 
-enum { BATCH = 64 };
+enum { BATCH = 64, COALESCE_FROM = 64 };
+#define COALESCE_NS ((int64_t)250 * 1000)
 
 int64_t mag__clock_next(void)
 {
@@ -38,17 +39,19 @@ static void ready_all(struct p *p, struct g **ready, uint32_t n, bool first)
     bool front = p == NULL || at_32_load_rlx(&mag__rt.hogged) != 0;
     for (uint32_t i = 0; i < n; i++) {
         if (p != NULL && first && i == 0 && mag__runq_next_peek(&p->runq) == NULL) {
-            mag__wake_next(p, ready[i]);
+            g_set_runnable(ready[i]);
+            mag__runq_next_swap_owner(&p->runq, ready[i]);
         } else if (!front) {
-            mag__wake_tail(p, ready[i]);
+            mag__wake_quietly(p, ready[i]);
         } else {
-            g_set_state(ready[i], G_RUNNABLE);
+            g_set_runnable(ready[i]);
             g_list_put(&list, ready[i]);
         }
     }
+    if (p != NULL && !front)
+        mag__wake_batch(p, n);
     if (list.n != 0) {
-        mag__globq_put_front(&mag__rt.globq, list);
-        mag__wake_searcher(NULL);
+        mag__wake_urgent(list);
         if (p != NULL)
             p->global_in = 1; /* its next turn */
     }
@@ -97,6 +100,19 @@ void mag__clock_kept(int64_t until)
         at_64_cas_rlx(&mag__rt.keeper_until, &mine, (uint64_t)TIMER_NEVER);
 }
 
+/* Many timers, each due a little after the other, must not each wake a thread: the next wake-up is COALESCE_NS after the last.
+ * Few may: a goroutine that sleeps for microseconds is meant to. */
+int64_t mag__clock_coalesce(int64_t until)
+{
+    int64_t earliest = (int64_t)at_64_load_rlx(&mag__rt.keeper_woke) + COALESCE_NS;
+    if (until >= earliest)
+        return until;
+    uint32_t pending = 0;
+    for (uint32_t i = 0; i < rt_made() && pending <= COALESCE_FROM; i++)
+        pending += mag__timer_pending(&p_at(i)->timers);
+    return pending > COALESCE_FROM ? earliest : until;
+}
+
 /* What stands in keeper_until is kept by somebody: who changes its mind takes its own word back before it looks again, or it
  * would believe that word to be another's. */
 int64_t mag__clock_keep(void)
@@ -135,7 +151,7 @@ bool mag__clock_add(struct timer *t, int64_t when, int64_t period)
 /* The runtime is stopping: until its Ps are collected somebody may still run timers; afterwards nobody will. */
 static void wait_for_silence(void)
 {
-    while (at_32_load_rlx(&mag__rt.state) == RT_STOPPING && at_32_load_acq(&mag__rt.silent) == 0) /* CLK2 */
+    while (at_32_load_acq(&mag__rt.state) == RT_STOPPING /* RUN1 */ && at_32_load_acq(&mag__rt.silent) == 0) /* CLK2 */
         mag__os_nap(20000);
 }
 

@@ -78,6 +78,11 @@ int mag__fdwait(struct desc *d, const struct fd_want *want, int64_t deadline, co
     return r == 1 ? 0 : r;
 }
 
+COLD void mag__fdwait_end(struct m *m, const char *function)
+{
+    mag__token_leave(mag__park_yield(mag__park_enter(m, function)));
+}
+
 /* ---- telling others ---- */
 
 static void ready_all(struct poll_chain *c)

@@ -18,6 +18,9 @@ struct fd_want {
  * always ready; -ENOMEM or what the backend says. May switch. */
 int mag__fdwait(struct desc *d, const struct fd_want *want, int64_t deadline, const char *function);
 
+/* From user code: the runtime stops, and this goroutine with it. It does not come back, with its P or without. */
+void mag__fdwait_end(struct m *m, const char *function);
+
 /* From user code: the next who waits for this direction is told, as the caller may have left something, or has taken nothing. */
 void mag__fdwait_pass(struct desc *d, enum poll_dir dir);
 /* From user code, by any thread for which the runtime stays. */

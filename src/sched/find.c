@@ -131,7 +131,9 @@ static struct g *steal(struct m *m, struct p *p)
     bool woken = m->searching; /* its waker had something in mind, and that was a wake-up ago */
     if (!woken && !(m->searching = mag__idle_search_begin(&mag__rt.idle)))
         return NULL;
-    int64_t end = mag__os_now() + SEARCH_NS;
+    /* if everybody else is idle, what comes next comes from the kernel, a timer or a thread outside: it is awaited asleep */
+    bool alone = mag__idle_count(&mag__rt.idle) + 1 >= rt_procs();
+    int64_t end = mag__os_now() + (alone ? 0 : SEARCH_NS);
     for (;;) {
         bool last = mag__os_now() >= end;
         struct g *g = steal_round(p, last || woken);
@@ -216,6 +218,7 @@ static bool give_up(struct m *m)
         mag__park_retry();
     }
     m->p = NULL;
+    at_64_store_rlx(&p->io_at, 0);
     bool searched = m->searching;
     m->searching = false;
     mag__idle_put(&mag__rt.idle, p->index, searched);
@@ -292,8 +295,10 @@ struct g *mag__find_next(struct m *m)
         }
         if (g == NULL)
             g = unlikely(crowd) ? find_in_crowd(p) : mag__find_near(p);
+        if (g == NULL && unlikely(!mag__runq_is_empty(&p->runq)))
+            continue; /* attention was wanted just then: what follows counts on an empty ring */
         if (g == NULL && mag__netpoll_try(p))
-            g = unlikely(crowd) ? find_in_crowd(p) : mag__find_near(p);
+            continue;
         if (g == NULL && (g = steal(m, p)) != NULL && unlikely(crowd) && hold_back(g))
             continue;
         if (g != NULL) {

@@ -2,6 +2,7 @@
 /* local.c: goroutine-local storage. A key is a static object of the user's, its address is its name; a goroutine that uses
  * none pays nothing. Few values are expected: they stand in an array and are searched in order. */
 #include "base/panic.h"
+#include "sched/sanitize.h"
 #include "sched/sched.h"
 
 #include <errno.h>
@@ -108,6 +109,7 @@ void mag__local_end(struct g *g)
 static void forget(struct g *g, void *arg)
 {
     (void)arg;
+    san_discarded(g);
     if (g->ext != NULL)
         free(g->ext->locals);
     free(g->ext);

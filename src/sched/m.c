@@ -298,11 +298,14 @@ bool mag__m_park(struct m *m)
     struct harvest h;
     for (;;) {
         int64_t until = mag__clock_keep();
-        enum slept how = mag__netpoll_sleep(m, until, exit_at, &h);
+        enum slept how = mag__netpoll_sleep(m, mag__clock_coalesce(until), exit_at, &h);
         mag__clock_kept(until);
         if (how == SLEPT_TOKEN)
             break;
-        bool timers = mag__os_now() >= until, due = timers || h.n != 0;
+        int64_t now = mag__os_now();
+        bool timers = now >= until, due = timers || h.n != 0;
+        if (timers)
+            at_64_store_rlx(&mag__rt.keeper_woke, (uint64_t)now);
         if (due && !mag__idle_some(&mag__rt.idle)) { /* every P is busy: one may have to be retaken */
             mag__netpoll_bring_in(NULL, &h);
             if (timers && mag__clock_run_all(NULL))

@@ -2,10 +2,9 @@
 /* netpoll.c: who asks the kernel what has come.
  *
  *   the P's owner   when its ring and the global queue are empty, and now and then while they are not
- *   the sitter      of the Ms that sleep, one sleeps in the poller instead of in its bed, until the next timer; only when every P
- *                   is idle: while one is busy it looks by itself, and a thread woken for each message would cost more than
- *                   the message
- *   sysmon          when the busy Ps have not looked for GLANCE_LATE: then the next idle M sits down although a P is busy
+ *   the sitter      of the Ms that sleep, one sleeps in the poller instead of in its bed, until the next timer; only while no busy
+ *                   P looks by itself: a thread woken for each message would cost more than the message
+ *   sysmon          when the busy Ps have not looked for GLANCE_LATE: then an idle M sits down although a P is busy, or sysmon asks
  *
  * Seat        one thread at a time asks. Who finds the seat taken need not: an event wakes the sitter at once, and a P's owner
  *             is on its way with what it found.
@@ -21,6 +20,7 @@
 enum { FEWEST = 8 };
 #define GLANCE_NS ((int64_t)50 * 1000)
 #define GLANCE_LATE ((int64_t)1000 * 1000)
+#define WORTH_NS ((int64_t)200 * 1000)
 #define LOOK_PACE ((int64_t)1000 * 1000)
 
 static struct poll *rt_poll(void) { return &mag__rt.arena->poll; }
@@ -49,13 +49,29 @@ bool mag__netpoll_is_kept(void) { return at_32_load_rlx(&mag__rt.seat) != 0 || !
 
 /* ---- telling ---- */
 
+/* A helper is worth its wake-up only if the last of them would wait for long. Slices that end soon, as an echo server's do, are over
+ * before a helper is awake; and whoever looks after the others sees it when one of them does not end (sysmon.c). */
+static bool is_much(struct p *p) { return (int64_t)mag__runq_length(&p->runq) * p->io_slice > WORTH_NS; }
+
+static void learn_slice(struct p *p, int64_t now)
+{
+    uint32_t tick = at_32_load_rlx(&p->tick), n = tick - p->io_tick;
+    int64_t before = (int64_t)at_64_load_rlx(&p->io_at);
+    if (before != 0 && n != 0) {
+        int64_t each = (now - before) / n, most = WORTH_NS;
+        p->io_slice = (p->io_slice * 3 + (uint32_t)(each < most ? each : most)) / 4;
+    }
+    at_64_store_rlx(&p->io_at, (uint64_t)now);
+    p->io_tick = tick;
+}
+
 static void bring_to_ring(struct p *p, const struct poll_chain *c)
 {
     for (struct poll_wait *x = c->first, *next; x != NULL; x = next) {
         next = x->next; /* from here on it may be gone */
         mag__wake_quietly(p, x->w->g);
     }
-    if (c->n > 1 && rt_procs() > 1)
+    if (c->n > 1 && rt_procs() > 1 && is_much(p))
         mag__wake_searcher(&p->count);
 }
 
@@ -66,14 +82,13 @@ static void bring_to_global(const struct poll_chain *c, bool front)
     for (struct poll_wait *x = c->first, *next; x != NULL; x = next) {
         struct g *g = x->w->g;
         next = x->next;
-        g_set_state(g, G_RUNNABLE);
+        g_set_runnable(g);
         g_list_put(&list, g);
     }
     if (front)
-        mag__globq_put_front(&mag__rt.globq, list);
+        mag__wake_urgent(list);
     else
-        mag__globq_put_list(&mag__rt.globq, list);
-    mag__wake_searcher(NULL);
+        mag__wake_global_list(list);
 }
 
 static unsigned deliver(struct p *p, const struct harvest *h, int64_t now, bool front)
@@ -97,7 +112,10 @@ void mag__netpoll_bring_in(struct p *p, const struct harvest *h)
     if (h->n == 0)
         return;
     if (p != NULL) {
-        deliver(p, h, mag__os_now(), false);
+        int64_t now = mag__os_now();
+        at_64_store_rlx(&p->io_at, (uint64_t)now);
+        p->io_tick = at_32_load_rlx(&p->tick);
+        deliver(p, h, now, false);
     } else if (mag__foreign_enter() == 0) {
         deliver(NULL, h, mag__os_now(), false);
         mag__foreign_leave();
@@ -112,11 +130,10 @@ static bool ask(struct p *p, int64_t now)
 {
     uint32_t room = RUNQ_SIZE - mag__runq_length(&p->runq), most = room < FEWEST ? FEWEST : room < HARVEST ? room : HARVEST;
     struct harvest h;
-    if (unlikely(at_32_load_rlx(&mag__rt.poll_slow) != 0))
-        at_32_store_rlx(&mag__rt.poll_slow, 0);
     if (!sit())
         return false;
     at_64_store_rlx(&mag__rt.polled_at, (uint64_t)now);
+    learn_slice(p, now);
     h.n = mag__backend_wait(&rt_poll()->backend, h.events, most, 0);
     rise();
     COUNT_OWNER(&p->count, polls);
@@ -137,10 +154,20 @@ void mag__netpoll_glance(struct p *p)
 
 /* ---- instead of sleeping ---- */
 
+/* Does a busy P ask often enough? */
+static bool is_asked(void)
+{
+    int64_t since = mag__os_now() - GLANCE_LATE;
+    for (uint32_t i = 0; i < rt_procs(); i++)
+        if (!mag__idle_is(&mag__rt.idle, i) && (int64_t)at_64_load_rlx(&p_at(i)->io_at) > since)
+            return true;
+    return false;
+}
+
 static bool should_sit(void)
 {
     unsigned idle = mag__idle_count(&mag__rt.idle);
-    return (idle >= rt_procs() || (idle != 0 && at_32_load_rlx(&mag__rt.poll_slow) != 0)) && mag__netpoll_is_wanted() && sit();
+    return idle != 0 && mag__netpoll_is_wanted() && (idle >= rt_procs() || !is_asked()) && sit();
 }
 
 enum slept mag__netpoll_sleep(struct m *m, int64_t until, int64_t exit_at, struct harvest *h)
@@ -171,9 +198,8 @@ void mag__netpoll_unpark(struct m *m)
 
 void mag__netpoll_look(int64_t now, int64_t *pause)
 {
-    if (mag__netpoll_is_kept() || now - (int64_t)at_64_load_rlx(&mag__rt.polled_at) < GLANCE_LATE)
+    if (mag__netpoll_is_kept() || is_asked())
         return;
-    at_32_store_rlx(&mag__rt.poll_slow, 1);
     int i = mag__idle_take_any(&mag__rt.idle, 0);
     if (i >= 0) { /* an M that finds nothing else to do with it sits down */
         if (mag__m_run(p_at((uint32_t)i), false) == 0)

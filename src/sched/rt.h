@@ -54,6 +54,9 @@ struct p {
     struct stack_cache stacks;
     uint32_t timers_in;       /* slices until the owner looks at its timers */
     struct timers timers;
+    a64 io_at;                /* when the kernel was last asked for events, 0: the P has been idle since; others read it */
+    uint32_t io_tick;         /* and tick then */
+    uint32_t io_slice;        /* ns that a slice took lately, by that */
     a64 io_waits;             /* waits for descriptors that began here, less those that ended here; others read it */
     /* written by others */
     ON_LINE aptr m;           /* the M that took this P last: a hint for sysmon */
@@ -150,15 +153,15 @@ struct rt {
 
     ON_LINE a32 state;       /* enum rt_state */
     a32 firing;              /* threads that hold goroutines whose timers have fired */
-    a32 silent;              /* stopping, and no M holds a P any more */
+    a32 silent;              /* stopping, and nobody is in the runtime any more: no timer fires */
     a32 epoch;               /* counts starts and stops: an M of another epoch must end */
     a32 sysmon_asleep;
     a64 sysmon_until;        /* when sysmon will look next */
     a32 hogged;              /* some P's slice has lasted long: sysmon must know of timers to come */
     a64 keeper_until;        /* until when an M sleeps to run timers, TIMER_NEVER: none does */
+    a64 keeper_woke;         /* when one last woke up for a timer */
     a64 polled_at;           /* when a P last asked the kernel for events */
     a32 seat;                /* 1: a thread asks the kernel for events, or sleeps there */
-    a32 poll_slow;           /* the busy Ps do not ask often enough: an idle M sits down */
     a64 clock;               /* a recent mag__os_now(), about 10 ms old at most while anything runs */
 
     ON_LINE struct globq globq;
@@ -170,6 +173,7 @@ struct rt {
     a32 loose_cap;           /* from so many on it is a crowd; sysmon writes */
     a32 announced;           /* some M may be between mag_block_begin and mag_block_end */
     a64 urgent_at;           /* like p.urgent_at, for the global queue */
+    a32 urgent_turn;
     struct globq held;       /* in a crowd: goroutines that would only add to it */
     struct hog_fn hogs[HOG_FNS];
 

@@ -8,7 +8,6 @@
 
 #ifdef MAG_ASAN
 #include <sanitizer/common_interface_defs.h>
-#include <sanitizer/asan_interface.h>
 #endif
 #ifdef MAG_TSAN
 #include <sanitizer/tsan_interface.h>
@@ -42,7 +41,18 @@ static inline void san_unbound(struct g *g)
 #endif
 #ifdef MAG_ASAN
     size_t usable = mag__stack_usable(g->stack_class);
-    __asan_unpoison_memory_region(g->stack - usable, usable);
+    mag__os_unpoison(g->stack - usable, usable);
+#endif
+}
+
+/* g was discarded on its stack: ThreadSanitizer counts its fibre as a thread, and has room for few. */
+static inline void san_discarded(struct g *g)
+{
+    (void)g;
+#ifdef MAG_TSAN
+    if (g->fiber != NULL)
+        __tsan_destroy_fiber(g->fiber);
+    g->fiber = NULL;
 #endif
 }
 

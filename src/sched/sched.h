@@ -73,7 +73,7 @@ void mag__locked_give_away(struct m *m);
 
 /* The goroutine ends: destructors run, as user code; it leaves its group. */
 void mag__local_end(struct g *g);
-/* Values of discarded goroutines are forgotten. */
+/* Discarded goroutines are forgotten, and their values. */
 void mag__local_clear(struct g_heap *h);
 
 /* ---- clock.c: timers ---- */
@@ -90,6 +90,8 @@ bool mag__clock_delete(struct timer *t);
 /* An M is about to sleep: until when, so that timers are run; TIMER_NEVER: another one sees to them. */
 int64_t mag__clock_keep(void);
 void mag__clock_kept(int64_t until);
+/* When to wake up for a timer that is due then: later if many are due shortly one after the other. */
+int64_t mag__clock_coalesce(int64_t until);
 
 /* ---- wake.c: who is told of new work ---- */
 
@@ -101,6 +103,10 @@ void mag__wake_quietly(struct p *p, struct g *g);
 /* Without a P. */
 void mag__wake_global(struct g *g);
 void mag__wake_global_list(struct g_list list);
+/* The same for those that must not wait behind long computations: first of all, and soon. They are runnable. */
+void mag__wake_urgent(struct g_list list);
+/* With a P: n were put into its ring, quietly, and are not expected to compute for long. */
+void mag__wake_batch(struct p *p, uint32_t n);
 /* From either. */
 void mag__wake_any(struct m *m, struct g *g);
 /* Work is visible: wake a searcher if nobody will find it. */

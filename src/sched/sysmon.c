@@ -24,7 +24,7 @@
 #define FOLLOW_NS (1000 * (int64_t)1000000)
 #define GLOBAL_NS (5 * (int64_t)1000000)
 #define RELOOK_NS (20 * (int64_t)1000)
-enum { RESCUE_MEMORY = 3 };
+enum { RESCUE_MEMORY = 3, TRIM_TURNS = 20000, TRIM_LATEST = 12 };
 
 uint32_t mag_checkpoint_word; /* the public header reads it: no wrapper type there */
 
@@ -39,6 +39,8 @@ struct watch {
     int64_t pause;       /* until the next look */
     int64_t busy_until;  /* keep looking often until then */
     int64_t idle_since;  /* every P has been idle since, 0: not so */
+    uint64_t turns;      /* goroutines begun and ended at the last trim */
+    int trim_held;       /* trims put off in a row */
     int64_t trim_at, trace_at, follow_at, global_at;
 };
 
@@ -63,8 +65,11 @@ static void rescue(struct watch *w)
 {
     if (!mag__idle_some(&mag__rt.idle))
         return;
-    for (uint32_t i = 0; i < rt_procs(); i++)
+    for (uint32_t i = 0; i < rt_procs(); i++) {
         rescue_next(w, p_at(i));
+        if (mag__runq_length(&p_at(i)->runq) != 0)
+            at_32_store_rlx(&p_at(i)->rescued, RESCUE_MEMORY);
+    }
     if (mag__find_any_work())
         mag__wake_searcher(NULL);
 }
@@ -116,10 +121,24 @@ static void look_at_timers(struct watch *w, int64_t now)
 
 /* ---- the loop ---- */
 
+/* What is free now is what a program that starts and ends goroutines by the thousand will take next: giving it back and
+ * faulting it in again cost a million sleepers a third of their time. What was not needed in TRIM_LATEST intervals goes all the
+ * same. */
+static bool may_trim(struct watch *w)
+{
+    uint64_t turns = at_64_load_rlx(&mag__rt.count.spawned) + at_64_load_rlx(&mag__rt.count.finished);
+    for (uint32_t i = 0; i < rt_made(); i++)
+        turns += at_64_load_rlx(&p_at(i)->count.spawned) + at_64_load_rlx(&p_at(i)->count.finished);
+    bool many = turns - w->turns > TRIM_TURNS;
+    w->turns = turns;
+    w->trim_held = many && w->trim_held < TRIM_LATEST ? w->trim_held + 1 : 0;
+    return w->trim_held == 0;
+}
+
 static void keep_house(struct watch *w, int64_t now)
 {
     if (now >= w->trim_at) {
-        size_t n = mag__stack_trim(&mag__rt.arena->stacks) + mag__g_heap_trim(&mag__rt.arena->gs);
+        size_t n = may_trim(w) ? mag__stack_trim(&mag__rt.arena->stacks) + mag__g_heap_trim(&mag__rt.arena->gs) : 1;
         mag__m_reap();
         if (unlikely(at_32_load_rlx(&mag__rt.nnostack) != 0)) { /* memory may have come free elsewhere */
             at_32_add_rlx(&mag__rt.nostack_tries, 1);

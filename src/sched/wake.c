@@ -5,12 +5,15 @@
  * Rules       a G in the ring or the global queue wakes a searcher if nobody searches and a P is idle (core/idle.c)
  *             a G alone in runnext wakes nobody: its P's owner is about to run it. `rescued` corrects that guess: when a
  *             thief or sysmon had to rescue such a G, the next RESCUE_MEMORY ones wake a searcher as well
+ *             neither do a few Gs whose timers fired, by the same guess, which sysmon corrects when it finds one waiting
  *             one searcher at a time; it passes the baton when it finds more work than it takes
  */
 #include "base/panic.h"
 #include "sched/sched.h"
 
 #include <errno.h>
+
+enum { FEW = 16 };
 
 void mag__wake_searcher(struct counters *count)
 {
@@ -40,6 +43,12 @@ static inline void told(struct p *p)
 {
     if (rt_procs() > 1)
         mag__wake_searcher(&p->count);
+}
+
+void mag__wake_batch(struct p *p, uint32_t n)
+{
+    if (n >= FEW || at_32_load_rlx(&p->rescued) != 0)
+        told(p);
 }
 
 static COLD void spill(struct p *p, struct g *g)
@@ -88,6 +97,17 @@ void mag__wake_next(struct p *p, struct g *g)
 void mag__wake_global_list(struct g_list list)
 {
     mag__globq_put_list(&mag__rt.globq, list);
+    mag__wake_searcher(NULL);
+}
+
+/* As many Ps as there are goroutines look there before their next slice; those that do not come within a slice are retaken. */
+void mag__wake_urgent(struct g_list list)
+{
+    uint32_t procs = rt_procs(), n = list.n < procs ? list.n : procs;
+    uint32_t first = at_32_add_rlx(&mag__rt.urgent_turn, n); /* any P will do, but not always the same one */
+    mag__globq_put_front(&mag__rt.globq, list);
+    for (uint32_t i = 0; i < n; i++)
+        at_32_or_rlx(&p_at((first + i) % procs)->attention, ATTEND_GLOBAL);
     mag__wake_searcher(NULL);
 }
 

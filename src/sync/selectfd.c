@@ -19,10 +19,15 @@ struct fd_case {
     mag_case *of;
 };
 
+enum { FEW = 4 };
+
 struct fd_cases {
     size_t n;
     struct fd_case *c;
     struct pollfd *asked;
+    void *many; /* where they are if they are more than FEW; a goroutine that is discarded here leaves it behind */
+    struct fd_case few[FEW];
+    struct pollfd few_asked[FEW];
 };
 
 static enum poll_dir dir_of(const mag_case *k) { return k->kind == MAG_CASE_READABLE ? POLL_READ : POLL_WRITE; }
@@ -91,21 +96,28 @@ static void end(struct fd_cases *f)
     for (size_t i = 0; i < f->n; i++)
         if (f->c[i].d != NULL)
             mag__poll_leave(&mag__m_self()->arena->poll, f->c[i].d);
-    free(f->c);
+    free(f->many);
 }
 
 static int begin(struct m *m, struct fd_cases *f, mag_case *cases, size_t n, size_t nfds)
 {
     int r;
-    *f = (struct fd_cases){.c = calloc(nfds, sizeof *f->c + sizeof *f->asked)};
-    if (f->c == NULL)
-        return -ENOMEM;
-    f->asked = (struct pollfd *)(f->c + nfds);
+    f->n = 0;
+    f->c = f->few;
+    f->asked = f->few_asked;
+    f->many = NULL;
+    if (nfds > FEW) {
+        if ((f->many = malloc(nfds * (sizeof *f->c + sizeof *f->asked))) == NULL)
+            return -ENOMEM;
+        f->c = f->many;
+        f->asked = (struct pollfd *)(f->c + nfds);
+    }
     for (size_t i = 0; i < n; i++) {
         if (cases[i].kind < MAG_CASE_READABLE)
             continue;
         struct fd_case *c = &f->c[f->n++];
         c->of = &cases[i];
+        c->joined = false;
         r = -EBADF;
         c->d = cases[i].fd > INT32_MAX ? NULL : mag__poll_get(&m->arena->poll, (int)cases[i].fd, &r);
         if (c->d == NULL && r != -EBADF) {
@@ -127,7 +139,7 @@ int mag__selectfd(mag_case *cases, size_t n, size_t nfds, int64_t deadline)
     if (m_is_cancelled(m))
         return -ECANCELED;
     if (unlikely(mag__m_is_dead(m)))
-        mag__park_enter(m, "mag_select");
+        mag__fdwait_end(m, "mag_select");
     int r = begin(m, &f, cases, n, nfds);
     if (r != 0)
         return r;

@@ -24,6 +24,7 @@ void mag__timer_fini(struct timers *ts)
     mag__os_unmap(ts->heap, ts->room * sizeof *ts->heap);
     ts->heap = NULL;
     ts->n = ts->room = ts->dead = 0;
+    at_32_store_rlx(&ts->pending, 0);
     at_64_store_rlx(&ts->first, TIMER_NEVER);
 }
 
@@ -92,7 +93,11 @@ static void sweep(struct timers *ts)
             down(ts, i, ts->heap[i]);
 }
 
-static void publish(struct timers *ts) { at_64_store_rlx(&ts->first, (uint64_t)(ts->n == 0 ? TIMER_NEVER : ts->heap[0].when)); }
+static void publish(struct timers *ts)
+{
+    at_64_store_rlx(&ts->first, (uint64_t)(ts->n == 0 ? TIMER_NEVER : ts->heap[0].when));
+    at_32_store_rlx(&ts->pending, ts->n - ts->dead);
+}
 
 static bool make_room(struct timers *ts)
 {

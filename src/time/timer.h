@@ -36,6 +36,7 @@ struct timers {
     uint32_t n, room, dead;
     struct timer_entry *heap;
     ON_LINE a64 first; /* when the first is due, TIMER_NEVER: none; anyone reads */
+    a32 pending;       /* how many are; anyone reads */
 };
 
 void mag__timer_init(struct timers *ts);
@@ -48,5 +49,7 @@ bool mag__timer_delete(struct timer *t);
 bool mag__timer_run(struct timers *ts, int64_t now, struct g **ready, uint32_t most, uint32_t *n);
 
 static inline int64_t mag__timer_first(const struct timers *ts) { return (int64_t)at_64_load_rlx(&ts->first); }
+
+static inline uint32_t mag__timer_pending(const struct timers *ts) { return at_32_load_rlx(&ts->pending); }
 
 #endif
