@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -394,6 +395,25 @@ static void stands_in_line(void *arg)
     mag_wg_done(&line.wg);
 }
 
+/* Until so many wait in a read. */
+static void until_they_wait(int n)
+{
+    static char text[1 << 16];
+    int dump = memfd_create("dump", MFD_CLOEXEC), seen = 0;
+    while (seen < n) {
+        T_EQ(mag_sleep(50 * MAG_US), 0);
+        T_EQ(ftruncate(dump, 0), 0);
+        T_EQ(lseek(dump, 0, SEEK_SET), 0);
+        T_EQ(mag_dump(dump), 0);
+        ssize_t size = pread(dump, text, sizeof text - 1, 0);
+        text[size > 0 ? size : 0] = 0;
+        seen = 0;
+        for (char *at = text; (at = strstr(at, "[io read")) != NULL; at++)
+            seen++;
+    }
+    close(dump);
+}
+
 static void queue_is_fair(void *arg)
 {
     (void)arg;
@@ -403,7 +423,7 @@ static void queue_is_fair(void *arg)
         mag_wg_add(&line.wg, QUEUE);
         for (int i = 0; i < QUEUE; i++) {
             T_EQ(mag_go(stands_in_line, (void *)(intptr_t)i), 0);
-            T_EQ(mag_sleep(200 * MAG_US), 0);
+            until_they_wait(i + 1);
         }
         for (long i = 0; i < QUEUE; i++) {
             T_EQ(mag_write(line.fd[1], "x", 1, MAG_FOREVER), 1);

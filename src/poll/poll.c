@@ -83,13 +83,12 @@ struct desc *mag__poll_get(struct poll *p, int fd, int *error)
 {
     struct desc *d = mag__poll_peek(p, fd);
     if (unlikely(d == NULL)) {
-        *error = fd < 0 ? -EBADF : mag__poll_is_on(p) ? 0 : start(p);
-        if (*error != 0)
+        int r = fd < 0 ? -EBADF : mag__poll_is_on(p) ? 0 : start(p);
+        struct desc *chunk = r == 0 ? add_chunk(p, (unsigned)fd / CHUNK) : NULL;
+        if (chunk == NULL) {
+            *error = r != 0 ? r : -ENOMEM;
             return NULL;
-        struct desc *chunk = add_chunk(p, (unsigned)fd / CHUNK);
-        *error = -ENOMEM;
-        if (chunk == NULL)
-            return NULL;
+        }
         d = &chunk[fd % CHUNK];
     }
     if (unlikely(number(d) != fd))

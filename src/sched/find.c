@@ -108,7 +108,7 @@ static struct g *steal_round(struct p *p, bool nexts)
     uint32_t i, n;
     while (mag__order_next(&w, &i)) {
         struct p *victim = p_at(i);
-        if (victim == p || mag__idle_is(&mag__rt.idle, i) || hostile_chance(8))
+        if (victim == p || mag__idle_is(&mag__rt.idle, i) || mag__netpoll_is_brisk(victim) || hostile_chance(8))
             continue;
         struct g *g = mag__runq_steal(&p->runq, &victim->runq, mag__rt.steal_min, &n);
         if (g == NULL && nexts && (g = steal_next(victim)) != NULL)
@@ -204,7 +204,7 @@ bool mag__find_any_work(void)
     if (mag__globq_length(&mag__rt.globq) != 0 || (mag__globq_length(&mag__rt.held) != 0 && !rt_crowded()))
         return true;
     for (uint32_t i = 0; i < rt_procs(); i++)
-        if (mag__runq_length(&p_at(i)->runq) >= mag__rt.steal_min)
+        if (mag__runq_length(&p_at(i)->runq) >= mag__rt.steal_min && !mag__netpoll_is_brisk(p_at(i)))
             return true;
     return false;
 }
