@@ -20,6 +20,7 @@ import time
 SLOW = max(1, int(os.environ.get('MAGPIE_TEST_SLOW', '1')))
 PATIENCE = 20 * SLOW
 SIGNALS = 'thread' not in os.environ.get('MAGPIE_TEST_SANITIZE', '')
+WRAPPER = shlex.split(os.environ.get('MESON_EXE_WRAPPER', ''))
 LIMIT = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 FDS = LIMIT if LIMIT != resource.RLIM_INFINITY else 1 << 20
 resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, LIMIT))
@@ -33,12 +34,10 @@ class Server:
         def limit():
             if self.fds_limit:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (self.fds_limit, self.fds_limit))
-        wrapper = shlex.split(os.environ.get('MESON_EXE_WRAPPER', ''))
-        self.process = subprocess.Popen(wrapper + self.command, stdout=subprocess.PIPE, text=True, preexec_fn=limit)
+        self.process = subprocess.Popen(WRAPPER + self.command, stdout=subprocess.PIPE, text=True, preexec_fn=limit)
         line = self.process.stdout.readline()
         assert 'port' in line, f'{self.command} says {line!r}, status {self.process.poll()}'
         self.port = int(line.split()[-1])
-        self.emulated = bool(wrapper)
         self.before = self.fds()
         return self
 
