@@ -558,6 +558,7 @@ static void meets_errors(void *arg)
     T_EQ(mag_recv(fd[0], &c, 1, 0, MAG_FOREVER), -ENOTSOCK);
     T_EQ(mag_accept(fd[0], NULL, NULL, MAG_FOREVER), -ENOTSOCK);
     T_EQ(mag_read(fd[1], &c, 1, MAG_FOREVER), -EBADF); /* the wrong end */
+    T_EQ(mag_write(fd[0], &c, 1, MAG_FOREVER), -EBADF);
     T_EQ(mag_read(fd[0], NULL, 0, MAG_TRY), 0);
     T_EQ(mag_write(fd[1], &c, 1, MAG_FOREVER), 1);
     T_EQ(mag_read(fd[0], NULL, 1, MAG_FOREVER), -EFAULT);

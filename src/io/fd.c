@@ -13,6 +13,7 @@
  */
 #include "io/io.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -47,12 +48,21 @@ static bool is_obedient(const struct desc *d)
 
 static bool is_refusal(ssize_t r) { return r == -EOPNOTSUPP || r == -ENOSYS || r == -EINVAL; }
 
+/* The wrong end of a pipe never becomes ready. */
+static bool is_wrong_end(int fd, short events)
+{
+    int mode = fcntl(fd, F_GETFL) & O_ACCMODE;
+    return mode == (events == POLLIN ? O_WRONLY : O_RDONLY);
+}
+
 /* 0: it would not block now, as far as one can tell; -EAGAIN. */
 static int look(int fd, short events)
 {
     struct pollfd p = {.fd = fd, .events = events};
     int r = poll(&p, 1, 0);
-    return r < 0 ? -errno : r == 0 ? -EAGAIN : (p.revents & POLLNVAL) != 0 ? -EBADF : 0;
+    if (r == 0)
+        return is_wrong_end(fd, events) ? -EBADF : -EAGAIN;
+    return r < 0 ? -errno : (p.revents & POLLNVAL) != 0 ? -EBADF : 0;
 }
 
 static bool is_disk_file(int fd)
@@ -63,9 +73,18 @@ static bool is_disk_file(int fd)
 
 /* ---- reading ---- */
 
+/* Nothing, or nonsense: the kernel answers at once. */
+static bool is_empty(const struct vec *a)
+{
+    for (int i = 0; i < a->n; i++)
+        if (a->v == NULL || a->v[i].iov_len != 0)
+            return a->v == NULL;
+    return true;
+}
+
 static ssize_t read_slow(struct io *io, const struct vec *a)
 {
-    int r = look(io->fd, POLLIN);
+    int r = is_empty(a) ? 0 : look(io->fd, POLLIN);
     if (r != 0)
         return r;
     bool disk = is_disk_file(io->fd);
@@ -142,7 +161,7 @@ static ssize_t write_piece(int fd, const struct vec *a)
 
 static ssize_t write_slow(struct io *io, const struct vec *a)
 {
-    int r = look(io->fd, POLLOUT);
+    int r = is_empty(a) ? 0 : look(io->fd, POLLOUT);
     if (r != 0)
         return r;
     if (!is_disk_file(io->fd))
