@@ -88,7 +88,8 @@ static void goes_through(enum kind kind)
     char buf[30000];
     uint64_t random = 1;
     while (at < total) {
-        ssize_t r = mag_read(fd[0], buf, kind == DGRAM ? sizeof buf : t_random_r(&random) % sizeof buf + 1, MAG_FOREVER);
+        ssize_t r =
+            mag_read(fd[0], buf, kind == DGRAM ? sizeof buf : t_random_r(&random) % sizeof buf + 1, MAG_FOREVER);
         if (r < 1)
             T_FAIL("mag_read: %zd", r);
         for (ssize_t i = 0; i < r; i++, at++)
@@ -250,13 +251,20 @@ static long read_somehow(int fd, int how, mag_time deadline)
     struct iovec v = {c, 1};
     struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
     switch (how) {
-    case HOW_READ: return mag_read(fd, c, 1, deadline);
-    case HOW_READV: return mag_readv(fd, &v, 1, deadline);
-    case HOW_RECV: return mag_recv(fd, c, 1, 0, deadline);
-    case HOW_RECVFROM: return mag_recvfrom(fd, c, 1, 0, NULL, NULL, deadline);
-    case HOW_RECVMSG: return mag_recvmsg(fd, &h, 0, deadline);
-    case HOW_POLL: return mag_poll(fd, POLLIN, deadline);
-    default: return mag_read_full(fd, c, 2, deadline);
+    case HOW_READ:
+        return mag_read(fd, c, 1, deadline);
+    case HOW_READV:
+        return mag_readv(fd, &v, 1, deadline);
+    case HOW_RECV:
+        return mag_recv(fd, c, 1, 0, deadline);
+    case HOW_RECVFROM:
+        return mag_recvfrom(fd, c, 1, 0, NULL, NULL, deadline);
+    case HOW_RECVMSG:
+        return mag_recvmsg(fd, &h, 0, deadline);
+    case HOW_POLL:
+        return mag_poll(fd, POLLIN, deadline);
+    default:
+        return mag_read_full(fd, c, 2, deadline);
     }
 }
 
@@ -489,7 +497,8 @@ static void directions_are_apart(void *arg)
     make_pair(BLOCKING_UNIX, fd);
     while (mag_write(fd[0], big, sizeof big, MAG_TRY) > 0)
         ;
-    struct watch in = {fd[0], POLLIN, &wg, 0}, out = {fd[0], POLLOUT, &wg, 0}, both = {fd[0], POLLIN | POLLOUT, &wg, 0}, *p;
+    struct watch in = {fd[0], POLLIN, &wg, 0}, out = {fd[0], POLLOUT, &wg, 0}, both = {fd[0], POLLIN | POLLOUT, &wg, 0},
+                 *p;
     mag_wg_add(&wg, 3);
     T_EQ(mag_go_copy(watches, &(struct watch *){&in}, sizeof p), 0);
     T_EQ(mag_go_copy(watches, &(struct watch *){&out}, sizeof p), 0);
@@ -549,6 +558,7 @@ static void meets_errors(void *arg)
     T_EQ(mag_recv(fd[0], &c, 1, 0, MAG_FOREVER), -ENOTSOCK);
     T_EQ(mag_accept(fd[0], NULL, NULL, MAG_FOREVER), -ENOTSOCK);
     T_EQ(mag_read(fd[1], &c, 1, MAG_FOREVER), -EBADF); /* the wrong end */
+    T_EQ(mag_write(fd[0], &c, 1, MAG_FOREVER), -EBADF);
     T_EQ(mag_read(fd[0], NULL, 0, MAG_TRY), 0);
     T_EQ(mag_write(fd[1], &c, 1, MAG_FOREVER), 1);
     T_EQ(mag_read(fd[0], NULL, 1, MAG_FOREVER), -EFAULT);

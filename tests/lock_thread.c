@@ -384,7 +384,7 @@ static void main_may_end_locked(void)
         int thread = 0;
         on(1 + (int)i % 3, main_ends_locked, &thread);
         T_NE(thread, 0);
-        T_FALSE(thread_lives(thread)); /* joined */
+        T_EVENTUALLY(!thread_lives(thread), 1000); /* joined: the kernel may still be busy with the rest of it */
     }
 }
 

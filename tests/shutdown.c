@@ -363,14 +363,14 @@ static void selects(void *arg)
     int v;
     mag_case cases[] = {MAG_RECV(quiet[0], &v), MAG_RECV(quiet[1], &v)};
     set(arg);
-    mag_select(cases, 2, mag_in(5 * MAG_MS));
+    mag_select(cases, 2, mag_in(200 * MAG_MS));
 }
 
 static void receives(void *arg)
 {
     int v;
     set(arg);
-    mag_chan_recv(quiet[0], &v, mag_in(5 * MAG_MS));
+    mag_chan_recv(quiet[0], &v, mag_in(200 * MAG_MS));
 }
 
 /* Keeps the only P until the runtime stops. */

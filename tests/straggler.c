@@ -333,7 +333,7 @@ static void they_come_back_at_the_last_moment(void)
     t_fork(&c, tell_of_the_border, NULL);
     if (c.code != 0)
         T_FAIL("code %d, signal %d%s\n%s", c.code, c.signal, c.timed_out ? ", timed out" : "",
-               c.err + (strlen(c.err) > 1500 ? strlen(c.err) - 1500 : 0));
+               strstr(c.err, "ERROR") ? strstr(c.err, "ERROR") : c.err + (strlen(c.err) > 1500 ? strlen(c.err) - 1500 : 0));
 }
 
 int main(int argc, char **argv)

@@ -13,6 +13,7 @@
  */
 #include "io/io.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -40,16 +41,28 @@ struct vec {
 /* ---- not to block ---- */
 
 /* Ours, and O_NONBLOCK means something to it. */
-static bool is_obedient(const struct desc *d) { return (at_32_load_rlx(&d->flags) & (DESC_OWN | DESC_FILE)) == DESC_OWN; }
+static bool is_obedient(const struct desc *d)
+{
+    return (at_32_load_rlx(&d->flags) & (DESC_OWN | DESC_FILE)) == DESC_OWN;
+}
 
 static bool is_refusal(ssize_t r) { return r == -EOPNOTSUPP || r == -ENOSYS || r == -EINVAL; }
+
+/* The wrong end of a pipe never becomes ready. */
+static bool is_wrong_end(int fd, short events)
+{
+    int mode = fcntl(fd, F_GETFL) & O_ACCMODE;
+    return mode == (events == POLLIN ? O_WRONLY : O_RDONLY);
+}
 
 /* 0: it would not block now, as far as one can tell; -EAGAIN. */
 static int look(int fd, short events)
 {
     struct pollfd p = {.fd = fd, .events = events};
     int r = poll(&p, 1, 0);
-    return r < 0 ? -errno : r == 0 ? -EAGAIN : (p.revents & POLLNVAL) != 0 ? -EBADF : 0;
+    if (r == 0)
+        return is_wrong_end(fd, events) ? -EBADF : -EAGAIN;
+    return r < 0 ? -errno : (p.revents & POLLNVAL) != 0 ? -EBADF : 0;
 }
 
 static bool is_disk_file(int fd)
@@ -60,9 +73,18 @@ static bool is_disk_file(int fd)
 
 /* ---- reading ---- */
 
+/* Nothing, or nonsense: the kernel answers at once. */
+static bool is_empty(const struct vec *a)
+{
+    for (int i = 0; i < a->n; i++)
+        if (a->v == NULL || a->v[i].iov_len != 0)
+            return a->v == NULL;
+    return true;
+}
+
 static ssize_t read_slow(struct io *io, const struct vec *a)
 {
-    int r = look(io->fd, POLLIN);
+    int r = is_empty(a) ? 0 : look(io->fd, POLLIN);
     if (r != 0)
         return r;
     bool disk = is_disk_file(io->fd);
@@ -91,7 +113,8 @@ static ssize_t ask_readv(struct io *io, void *arg)
 static bool is_drained(const struct io *io)
 {
     const struct desc *d = io->d;
-    return (at_32_load_rlx(&d->flags) & (DESC_STREAM | DESC_ODD)) == DESC_STREAM && at_32_load_rlx(&d->side[POLL_READ].drained) == io->seen;
+    return (at_32_load_rlx(&d->flags) & (DESC_STREAM | DESC_ODD)) == DESC_STREAM &&
+           at_32_load_rlx(&d->side[POLL_READ].drained) == io->seen;
 }
 
 static ssize_t ask_read(struct io *io, void *arg)
@@ -104,7 +127,8 @@ static ssize_t ask_read(struct io *io, void *arg)
     if (io->guessed)
         return -EAGAIN;
     size_t room = a->v->iov_len;
-    ssize_t n = io_result(desc_is(d, DESC_SOCKET) ? RECV(io->fd, a->v->iov_base, room) : read(io->fd, a->v->iov_base, room));
+    ssize_t n =
+        io_result(desc_is(d, DESC_SOCKET) ? RECV(io->fd, a->v->iov_base, room) : read(io->fd, a->v->iov_base, room));
     if (n > 0 && (size_t)n < room && desc_is(d, DESC_STREAM))
         at_32_store_rlx(&d->side[POLL_READ].drained, io->seen);
     return n;
@@ -137,7 +161,7 @@ static ssize_t write_piece(int fd, const struct vec *a)
 
 static ssize_t write_slow(struct io *io, const struct vec *a)
 {
-    int r = look(io->fd, POLLOUT);
+    int r = is_empty(a) ? 0 : look(io->fd, POLLOUT);
     if (r != 0)
         return r;
     if (!is_disk_file(io->fd))

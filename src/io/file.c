@@ -46,7 +46,10 @@ static ssize_t at_once(struct io *io, const struct piece *a)
     return io_result(a->write ? pwritev2(io->fd, &v, 1, a->at, RWF_NOWAIT) : preadv2(io->fd, &v, 1, a->at, RWF_NOWAIT));
 }
 
-static bool has_passed(int64_t deadline) { return deadline <= MAG_TRY || (deadline != MAG_FOREVER && mag__os_now() >= deadline); }
+static bool has_passed(int64_t deadline)
+{
+    return deadline <= MAG_TRY || (deadline != MAG_FOREVER && mag__os_now() >= deadline);
+}
 
 static ssize_t transfer(int fd, struct piece a, int64_t deadline, const char *function)
 {

@@ -33,7 +33,8 @@ ssize_t mag__io_end(struct io *io, ssize_t result)
     if (unlikely(at_32_load_rlx(&d->side[io->dir].waiting) != 0) && !io->drained)
         mag__fdwait_pass(d, io->dir);
     mag__poll_leave(&mag__m_self()->arena->poll, d);
-    if (unlikely(at_32_load_rlx((a32 *)&mag_checkpoint_word) != 0) && io->deadline > MAG_TRY) /* it may never have to wait */
+    if (unlikely(at_32_load_rlx((a32 *)&mag_checkpoint_word) != 0) &&
+        io->deadline > MAG_TRY) /* it may never have to wait */
         mag__token_leave(mag__park_yield(mag__park_enter(mag__m_self(), io->function)));
     return result;
 }
@@ -104,4 +105,3 @@ int mag__io_pause(int64_t ns, int64_t deadline)
     int r = mag__chan_never(until < deadline ? until : deadline);
     return r == -ETIMEDOUT ? 0 : r;
 }
-

@@ -50,7 +50,8 @@ void mag__backend_fini(struct backend *b)
 int mag__backend_set(struct backend *b, int fd, uint64_t tag, unsigned interest, enum backend_mode mode, bool known)
 {
     struct epoll_event e = {.data.u64 = tag};
-    e.events = (interest & BACKEND_READ ? EPOLLIN | EPOLLRDHUP | EPOLLPRI : 0u) | (interest & BACKEND_WRITE ? EPOLLOUT : 0u);
+    e.events =
+        (interest & BACKEND_READ ? EPOLLIN | EPOLLRDHUP | EPOLLPRI : 0u) | (interest & BACKEND_WRITE ? EPOLLOUT : 0u);
     e.events |= mode == BACKEND_EDGE ? EPOLLET : EPOLLONESHOT;
     int saved = errno, r = 0;
     if (mag__os_fails())

@@ -134,7 +134,7 @@ static bool orphan_stragglers(void)
     struct rt *rt = &mag__rt;
     mag__lock_take(&rt->m_lock);
     uint32_t n = count_stragglers_locked();
-    rt->arena->stragglers = n;
+    rt->arena->users = n + 1; /* and this thread, which is not done with it */
     struct m *rest = NULL;
     for (struct m *m = at_ptr_load_rlx(&rt->ms), *next; m != NULL; m = next) {
         next = m->next_all;
@@ -150,6 +150,15 @@ static bool orphan_stragglers(void)
     at_ptr_store_rlx(&rt->ms, rest);
     mag__lock_give(&rt->m_lock);
     return n != 0;
+}
+
+/* This thread has no more use for the arena. True: nobody has. */
+static bool is_last_user(struct arena *a)
+{
+    mag__lock_take(&mag__rt.m_lock);
+    bool last = --a->users == 0;
+    mag__lock_give(&mag__rt.m_lock);
+    return last;
 }
 
 static void free_ms(void)
@@ -191,8 +200,8 @@ int mag__shutdown(int64_t deadline)
     wait_foreign();
     mag__wait_clear();
     wait_foreign();
-    mag__globq_get(&rt->globq, UINT32_MAX); /* now: once threads are let go, the last of them frees the arena */
-    mag__globq_get(&rt->held, UINT32_MAX);
+    mag__globq_clear(&rt->globq);
+    mag__globq_clear(&rt->held);
     bool late = !wait_threads(deadline) && orphan_stragglers();
     struct arena *arena = rt->arena;
     mag__poll_stop(&arena->poll, late);
@@ -200,7 +209,7 @@ int mag__shutdown(int64_t deadline)
     free_ms();
     mag__p_fini_all();
     mag__signal_remove();
-    if (!late)
+    if (!late || is_last_user(arena))
         mag__arena_free(arena);
     at_32_store_rel(&rt->state, RT_OFF); /* RUN1 */
     return late ? -ETIMEDOUT : 0;

@@ -77,7 +77,7 @@ static void leave(struct m *m)
     mag__lock_take(&rt->m_lock);
     struct arena *last = NULL;
     if (m->orphan != NULL) {
-        if (--m->orphan->stragglers == 0)
+        if (--m->orphan->users == 0)
             last = m->orphan;
     } else {
         m->gone = true;

@@ -141,7 +141,9 @@ void mag__netpoll_bring_in(struct p *p, const struct harvest *h)
  * the kernel they wait in the order in which they came. */
 static bool ask(struct p *p, int64_t now)
 {
-    uint32_t room = RUNQ_SIZE - mag__runq_length(&p->runq), most = room < FEWEST ? FEWEST : room < HARVEST ? room : HARVEST;
+    uint32_t room = RUNQ_SIZE - mag__runq_length(&p->runq), most = room < FEWEST    ? FEWEST
+                                                                   : room < HARVEST ? room
+                                                                                    : HARVEST;
     struct harvest h;
     if (!sit())
         return false;
@@ -219,6 +221,8 @@ void mag__netpoll_look(int64_t now, int64_t *pause)
             return;
         mag__idle_put(&mag__rt.idle, (unsigned)i, false);
     }
+    if (at_32_load_rlx(&mag__rt.announced) != 0)
+        mag__retake_announced(); /* a P of one that blocks, and says so: the same */
     struct harvest h;
     if (!sit())
         return;

@@ -103,7 +103,7 @@ struct m {
     uint32_t epoch;           /* the run it belongs to; another one in rt: its runtime has ended */
     bool gone;                /* rt.m_lock: the thread is about to end and can be joined */
     struct arena *arena;      /* where its goroutines live; stays until the thread has ended */
-    struct arena *orphan;     /* rt.m_lock: the runtime ended without this thread; the last such frees the arena */
+    struct arena *orphan;     /* rt.m_lock: the runtime ended without this thread; the last user frees the arena */
 };
 
 enum rt_state { RT_OFF, RT_STARTING, RT_RUNNING, RT_STOPPING, RT_FORKED /* for good: run/fork.c */ };
@@ -113,7 +113,7 @@ struct arena {
     struct g_heap gs;
     struct stacks stacks;
     struct poll poll;
-    uint32_t stragglers; /* rt.m_lock */
+    uint32_t users; /* once the runtime has ended: stragglers, and who takes it apart; rt.m_lock */
 };
 
 struct spawn;
