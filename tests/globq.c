@@ -39,6 +39,7 @@ static void first_in_first_out(void)
         expect(&q, 1, i, i + 1);
     T_EQ(mag__globq_get(&q), NULL);
     T_EQ(mag__globq_length(&q), 0);
+    mag__globq_clear(&q);
 }
 
 static void lists_keep_their_order(void)
@@ -58,6 +59,7 @@ static void lists_keep_their_order(void)
     T_EQ(mag__globq_length(&q), 0);
     mag__globq_put(&q, &gs[7]); /* an emptied queue works like a new one */
     expect(&q, 2, 7, 8);
+    mag__globq_clear(&q);
 }
 
 /* gs[first .. end) in a crate. */
@@ -204,6 +206,7 @@ static void makers_and_takers_lose_nothing(void)
     T_EQ(at_32_load_rlx(&total), MAKERS * each);
     T_EQ(mag__globq_length(&queue), 0);
     T_EQ(mag__globq_get(&queue), NULL);
+    mag__globq_clear(&queue);
     for (int i = 0; i < MAKERS; i++)
         free(many[i]);
 }

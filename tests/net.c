@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include <arpa/inet.h>
+#include <linux/net_tstamp.h>
 #include <magpie.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -423,6 +424,41 @@ static void meets_peers(void *arg)
     T_EQ(mag_close(l), 0);
 }
 
+/* What stays with a foreign socket though there is nothing to read keeps no core busy. */
+static void meets_what_stays(void *arg)
+{
+    (void)arg;
+    char address[64], buf[100];
+    int l = listen_local(address);
+    int c = mag_dial(address, MAG_FOREVER), s = mag_accept(l, NULL, NULL, MAG_FOREVER);
+    T_EQ(mag_fd_release(s), 0);
+    T_EQ(mag_send(c, "U", 1, MSG_OOB, MAG_FOREVER), 1);
+    mag_stats before, after;
+    mag_stats_read(&before, NULL, 0);
+    T_EQ(mag_read(s, buf, sizeof buf, mag_in(50 * MAG_MS)), -ETIMEDOUT);
+    mag_stats_read(&after, NULL, 0);
+    T_LT(after.parks - before.parks, 1000);
+    T_EQ(close(s), 0);
+    T_EQ(mag_close(c), 0);
+    T_EQ(mag_close(l), 0);
+    /* a message in the error queue: the time at which a datagram left */
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    int u = socket(AF_INET, SOCK_DGRAM, 0), stamps = SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE;
+    int to = socket(AF_INET, SOCK_DGRAM, 0);
+    T_EQ(bind(to, (struct sockaddr *)&a, sizeof a), 0);
+    T_EQ(getsockname(to, (struct sockaddr *)&a, &n), 0);
+    T_EQ(setsockopt(u, SOL_SOCKET, SO_TIMESTAMPING, &stamps, sizeof stamps), 0);
+    T_EQ(mag_sendto(u, "x", 1, 0, (struct sockaddr *)&a, sizeof a, MAG_FOREVER), 1);
+    T_EQ(mag_recvfrom(to, buf, sizeof buf, 0, NULL, NULL, MAG_FOREVER), 1);
+    mag_stats_read(&before, NULL, 0);
+    T_EQ(mag_recv(u, buf, sizeof buf, 0, mag_in(50 * MAG_MS)), -ETIMEDOUT);
+    mag_stats_read(&after, NULL, 0);
+    T_LT(after.parks - before.parks, 1000);
+    T_EQ(close(u), 0);
+    T_EQ(close(to), 0);
+}
+
 /* The end of the stream comes at every moment around the last bytes: after, together with them, before they are read. */
 static void closes_after(void *arg)
 {
@@ -458,6 +494,7 @@ static void ends_are_seen(void *arg)
 static void peers(void)
 {
     on_some(meets_peers);
+    on_some(meets_what_stays);
     on(1, ends_are_seen);
     on(2, ends_are_seen);
     on(4, ends_are_seen);
