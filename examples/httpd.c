@@ -58,7 +58,7 @@ struct connection {
 
     time_t date_at;
     size_t date_length, out_length;
-    char date[96], out[16 * 1024], in[16 * 1024];
+    char date[96], in[16 * 1024], out[16 * 1024]; /* what every request touches lies together */
 };
 
 /* ---- answers ---- */

@@ -39,6 +39,13 @@ static void carry(void *arg)
         mag_fail((int)n); /* the other way is cancelled */
 }
 
+/* Of a listening socket its connections inherit both. Without the second, a peer whose machine is switched off is waited for for ever. */
+static void tune(int fd)
+{
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
+}
+
 static void end(int fd, int failure)
 {
     if (failure != 0)
@@ -51,7 +58,7 @@ static void connection(void *arg)
     int client = *(int *)arg, server = mag_dial(target, mag_in(PATIENCE)), r = server;
     if (server >= 0) {
         mag_group both = {0};
-        setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+        tune(server);
         if ((r = MAG_GROUP_GO(&both, carry, struct way, client, server)) == 0 &&
             (r = MAG_GROUP_GO(&both, carry, struct way, server, client)) == 0)
             r = mag_group_wait(&both, MAG_FOREVER);
@@ -82,7 +89,7 @@ static int listen_at(const char *address)
     }
     struct sockaddr_in6 at = {0}; /* its port is where IPv4's is */
     getsockname(fd, (struct sockaddr *)&at, &(socklen_t){sizeof at});
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)); /* its connections inherit it */
+    tune(fd);
     printf("proxy: port %d\n", ntohs(at.sin6_port));
     fflush(stdout);
     return fd;

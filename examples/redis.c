@@ -150,7 +150,7 @@ static bool store(struct shard *s, struct entry **at, uint64_t hash, struct byte
                   mag_time expires)
 {
     struct entry *e = at != NULL ? *at : NULL;
-    if (e == NULL && (s->slots == NULL || s->count > s->mask) && !grow(s))
+    if (e == NULL && (s->slots == NULL || 2 * s->count > s->mask) && !grow(s))
         return false;
     if (e == NULL || e->room < value.n) {
         size_t room = (value.n + 15) & ~(size_t)15;

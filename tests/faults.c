@@ -104,7 +104,8 @@ static void talks(int c, int s, mag_chan *quiet)
     mag_case cases[] = {MAG_RECV(quiet, NULL), MAG_READABLE(s)};
     T_EQ(ONCE_MORE(mag_select(cases, 2, MAG_FOREVER)), 1);
     T_EQ(ONCE_MORE(mag_read(s, &b, 1, MAG_FOREVER)), 1);
-    mag_case late[] = {MAG_RECV(quiet, NULL), MAG_READABLE(s), MAG_READABLE(c), MAG_READABLE(s), MAG_READABLE(c), MAG_READABLE(s)};
+    mag_case late[] = {MAG_RECV(quiet, NULL), MAG_READABLE(s), MAG_READABLE(c),
+                       MAG_READABLE(s),       MAG_READABLE(c), MAG_READABLE(s)};
     T_EQ(ONCE_MORE(mag_select(late, 6, mag_in(MAG_MS))), -ETIMEDOUT);
 }
 

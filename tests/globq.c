@@ -17,16 +17,14 @@ static struct g_list chain(uint32_t first, uint32_t end)
     return (struct g_list){.first = &gs[first], .last = &gs[end - 1], .n = end - first};
 }
 
-static void expect_list(struct g_list list, uint32_t first, uint32_t end)
+/* At most so many come, and they are gs[first .. end). */
+static void expect(struct globq *q, uint32_t most, uint32_t first, uint32_t end)
 {
-    T_EQ(list.n, end - first);
-    struct g *g = list.first;
-    for (uint32_t i = first; i < end; i++, g = g->next) {
-        T_EQ(g, &gs[i]);
-        if (i + 1 == end)
-            T_EQ(g, list.last);
-    }
-    T_EQ(g, NULL);
+    struct g *at[10 * N];
+    uint32_t n = mag__globq_get_many(q, at, most);
+    T_EQ(n, end - first);
+    for (uint32_t i = 0; i < n; i++)
+        T_EQ(at[i], &gs[first + i]);
 }
 
 static void first_in_first_out(void)
@@ -38,9 +36,10 @@ static void first_in_first_out(void)
         T_EQ(mag__globq_length(&q), i + 1);
     }
     for (uint32_t i = 0; i < N; i++)
-        expect_list(mag__globq_get(&q, 1), i, i + 1);
-    T_EQ(mag__globq_get(&q, 1).n, 0);
+        expect(&q, 1, i, i + 1);
+    T_EQ(mag__globq_get(&q), NULL);
     T_EQ(mag__globq_length(&q), 0);
+    mag__globq_clear(&q);
 }
 
 static void lists_keep_their_order(void)
@@ -52,14 +51,79 @@ static void lists_keep_their_order(void)
     mag__globq_put(&q, &gs[3]);
     mag__globq_put_list(&q, chain(4, N));
     T_EQ(mag__globq_length(&q), N);
-    T_EQ(mag__globq_get(&q, 0).n, 0);
-    expect_list(mag__globq_get(&q, 5), 0, 5);
-    expect_list(mag__globq_get(&q, 1), 5, 6);
+    expect(&q, 0, 0, 0);
+    expect(&q, 5, 0, 5);
+    expect(&q, 1, 5, 6);
     T_EQ(mag__globq_length(&q), N - 6);
-    expect_list(mag__globq_get(&q, 10 * N), 6, N);
+    expect(&q, 10 * N, 6, N);
     T_EQ(mag__globq_length(&q), 0);
     mag__globq_put(&q, &gs[7]); /* an emptied queue works like a new one */
-    expect_list(mag__globq_get(&q, 2), 7, 8);
+    expect(&q, 2, 7, 8);
+    mag__globq_clear(&q);
+}
+
+/* gs[first .. end) in a crate. */
+static void put_crate(struct globq *q, uint32_t first, uint32_t end)
+{
+    struct crate *c = mag__globq_new_crate(q);
+    T_TRUE(c != NULL);
+    T_LE(end - first, RUNQ_SPILL);
+    c->from = 0;
+    c->n = end - first;
+    for (uint32_t i = first; i < end; i++) {
+        gs[i].next = &gs[0]; /* not looked at */
+        c->at[i - first] = &gs[i];
+    }
+    mag__globq_put_crate(q, c);
+}
+
+static void crates_keep_their_order(void)
+{
+    struct globq q = {0};
+    struct g *at[N];
+    uint32_t n = 0;
+    put_crate(&q, 0, 2);
+    put_crate(&q, 2, 3);
+    put_crate(&q, 3, 5);
+    T_EQ(mag__globq_length(&q), 5);
+    expect(&q, 1, 0, 1);
+    while (n < 4) {
+        uint32_t got = mag__globq_get_many(&q, at + n, 2);
+        T_EQ(got, 2);
+        n += got;
+        T_EQ(mag__globq_length(&q), 4 - n);
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        T_EQ(at[i], &gs[i + 1]);
+    T_EQ(mag__globq_get_many(&q, at, N), 0);
+    T_EQ(mag__globq_get(&q), NULL);
+    mag__globq_return_crate(&q, mag__globq_new_crate(&q));
+    mag__globq_clear(&q);
+}
+
+static void some_come_first(void)
+{
+    struct globq q = {0};
+    mag__globq_put_list(&q, chain(10, 13));
+    put_crate(&q, 13, 15);
+    mag__globq_put_front(&q, chain(5, 10));
+    mag__globq_put_front(&q, (struct g_list){0});
+    mag__globq_put_front(&q, chain(0, 5));
+    mag__globq_put(&q, &gs[15]);
+    T_EQ(mag__globq_length(&q), 16);
+    expect(&q, 3, 0, 3);
+    expect(&q, 10 * N, 3, 16);
+    mag__globq_put_front(&q, chain(0, N)); /* more than a crate, into an empty queue */
+    mag__globq_put(&q, &gs[3]);
+    expect(&q, N, 0, N);
+    expect(&q, N, 3, 4);
+    mag__globq_put_list(&q, chain(0, N));
+    mag__globq_clear(&q);
+    T_EQ(mag__globq_length(&q), 0);
+    T_EQ(mag__globq_get(&q), NULL);
+    mag__globq_put(&q, &gs[5]); /* it works like a new one */
+    expect(&q, 2, 5, 6);
+    mag__globq_clear(&q);
 }
 
 static void share_is_fair_and_fits_the_ring(void)
@@ -113,18 +177,16 @@ static void *taker(void *arg)
     uint64_t random = t_state.seed + 100 + (uintptr_t)arg;
     struct g *last[MAKERS] = {0};
     while (at_32_load_rlx(&total) < MAKERS * each) {
-        struct g_list list = mag__globq_get(&queue, t_random_r(&random) % 7);
-        uint32_t n = 0;
-        for (struct g *g = list.first, *next; g != NULL; g = next, n++) {
-            next = g->next;
+        struct g *at[7];
+        uint32_t n = mag__globq_get_many(&queue, at, t_random_r(&random) % 7);
+        for (uint32_t i = 0; i < n; i++) {
+            struct g *g = at[i];
             int who = g >= many[1] && g < many[1] + each;
             T_EQ(g->arg, g);
             T_GT(g, last[who]);
-            T_TRUE(next != NULL || g == list.last);
             last[who] = g;
             g->arg = NULL; /* a second run would see it */
         }
-        T_EQ(n, list.n);
         at_32_add_rlx(&total, n);
     }
     return NULL;
@@ -143,7 +205,8 @@ static void makers_and_takers_lose_nothing(void)
         pthread_join(threads[i], NULL);
     T_EQ(at_32_load_rlx(&total), MAKERS * each);
     T_EQ(mag__globq_length(&queue), 0);
-    T_EQ(mag__globq_get(&queue, 1).n, 0);
+    T_EQ(mag__globq_get(&queue), NULL);
+    mag__globq_clear(&queue);
     for (int i = 0; i < MAKERS; i++)
         free(many[i]);
 }
@@ -153,6 +216,8 @@ int main(int argc, char **argv)
     t_init(argc, argv);
     T_RUN(first_in_first_out);
     T_RUN(lists_keep_their_order);
+    T_RUN(crates_keep_their_order);
+    T_RUN(some_come_first);
     T_RUN(share_is_fair_and_fits_the_ring);
     T_RUN(makers_and_takers_lose_nothing);
     return t_done();

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -87,7 +88,8 @@ static void goes_through(enum kind kind)
     char buf[30000];
     uint64_t random = 1;
     while (at < total) {
-        ssize_t r = mag_read(fd[0], buf, kind == DGRAM ? sizeof buf : t_random_r(&random) % sizeof buf + 1, MAG_FOREVER);
+        ssize_t r =
+            mag_read(fd[0], buf, kind == DGRAM ? sizeof buf : t_random_r(&random) % sizeof buf + 1, MAG_FOREVER);
         if (r < 1)
             T_FAIL("mag_read: %zd", r);
         for (ssize_t i = 0; i < r; i++, at++)
@@ -249,13 +251,20 @@ static long read_somehow(int fd, int how, mag_time deadline)
     struct iovec v = {c, 1};
     struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
     switch (how) {
-    case HOW_READ: return mag_read(fd, c, 1, deadline);
-    case HOW_READV: return mag_readv(fd, &v, 1, deadline);
-    case HOW_RECV: return mag_recv(fd, c, 1, 0, deadline);
-    case HOW_RECVFROM: return mag_recvfrom(fd, c, 1, 0, NULL, NULL, deadline);
-    case HOW_RECVMSG: return mag_recvmsg(fd, &h, 0, deadline);
-    case HOW_POLL: return mag_poll(fd, POLLIN, deadline);
-    default: return mag_read_full(fd, c, 2, deadline);
+    case HOW_READ:
+        return mag_read(fd, c, 1, deadline);
+    case HOW_READV:
+        return mag_readv(fd, &v, 1, deadline);
+    case HOW_RECV:
+        return mag_recv(fd, c, 1, 0, deadline);
+    case HOW_RECVFROM:
+        return mag_recvfrom(fd, c, 1, 0, NULL, NULL, deadline);
+    case HOW_RECVMSG:
+        return mag_recvmsg(fd, &h, 0, deadline);
+    case HOW_POLL:
+        return mag_poll(fd, POLLIN, deadline);
+    default:
+        return mag_read_full(fd, c, 2, deadline);
     }
 }
 
@@ -394,6 +403,25 @@ static void stands_in_line(void *arg)
     mag_wg_done(&line.wg);
 }
 
+/* Until so many wait in a read. */
+static void until_they_wait(int n)
+{
+    static char text[1 << 16];
+    int dump = memfd_create("dump", MFD_CLOEXEC), seen = 0;
+    while (seen < n) {
+        T_EQ(mag_sleep(50 * MAG_US), 0);
+        T_EQ(ftruncate(dump, 0), 0);
+        T_EQ(lseek(dump, 0, SEEK_SET), 0);
+        T_EQ(mag_dump(dump), 0);
+        ssize_t size = pread(dump, text, sizeof text - 1, 0);
+        text[size > 0 ? size : 0] = 0;
+        seen = 0;
+        for (char *at = text; (at = strstr(at, "[io read")) != NULL; at++)
+            seen++;
+    }
+    close(dump);
+}
+
 static void queue_is_fair(void *arg)
 {
     (void)arg;
@@ -403,7 +431,7 @@ static void queue_is_fair(void *arg)
         mag_wg_add(&line.wg, QUEUE);
         for (int i = 0; i < QUEUE; i++) {
             T_EQ(mag_go(stands_in_line, (void *)(intptr_t)i), 0);
-            T_EQ(mag_sleep(200 * MAG_US), 0);
+            until_they_wait(i + 1);
         }
         for (long i = 0; i < QUEUE; i++) {
             T_EQ(mag_write(line.fd[1], "x", 1, MAG_FOREVER), 1);
@@ -469,7 +497,8 @@ static void directions_are_apart(void *arg)
     make_pair(BLOCKING_UNIX, fd);
     while (mag_write(fd[0], big, sizeof big, MAG_TRY) > 0)
         ;
-    struct watch in = {fd[0], POLLIN, &wg, 0}, out = {fd[0], POLLOUT, &wg, 0}, both = {fd[0], POLLIN | POLLOUT, &wg, 0}, *p;
+    struct watch in = {fd[0], POLLIN, &wg, 0}, out = {fd[0], POLLOUT, &wg, 0}, both = {fd[0], POLLIN | POLLOUT, &wg, 0},
+                 *p;
     mag_wg_add(&wg, 3);
     T_EQ(mag_go_copy(watches, &(struct watch *){&in}, sizeof p), 0);
     T_EQ(mag_go_copy(watches, &(struct watch *){&out}, sizeof p), 0);

@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include <arpa/inet.h>
+#include <linux/net_tstamp.h>
 #include <magpie.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -126,7 +127,8 @@ static void talks_at(const char *listen_to, const char *dial_to)
         struct sockaddr_in6 a;
         socklen_t n = sizeof a;
         T_EQ(getsockname(l, (struct sockaddr *)&a, &n), 0);
-        snprintf(text, sizeof text, "%.*s%d", (int)(strrchr(listen_to, ':') - listen_to + 1), listen_to, ntohs(a.sin6_port));
+        snprintf(text, sizeof text, "%.*s%d", (int)(strrchr(listen_to, ':') - listen_to + 1), listen_to,
+                 ntohs(a.sin6_port));
         if (text[0] == ':')
             memmove(text + 9, text, strlen(text) + 1), memcpy(text, "127.0.0.1", 9);
         dial_to = text;
@@ -174,8 +176,23 @@ static void addresses_work(void) { on_some(talks); }
 static void meets_bad_addresses(void *arg)
 {
     (void)arg;
-    static const char *const bad[] = {"", ":", "80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:99999999999", "127.0.0.1:-1",
-                                      "127.0.0.1:+1", "127.0.0.1: 1", "127.0.0.1:80x", "::1:80", "[::1]80", "[::1", "[]:80", "[::1]:", "unix:",
+    static const char *const bad[] = {"",
+                                      ":",
+                                      "80",
+                                      "127.0.0.1",
+                                      "127.0.0.1:",
+                                      "127.0.0.1:65536",
+                                      "127.0.0.1:99999999999",
+                                      "127.0.0.1:-1",
+                                      "127.0.0.1:+1",
+                                      "127.0.0.1: 1",
+                                      "127.0.0.1:80x",
+                                      "::1:80",
+                                      "[::1]80",
+                                      "[::1",
+                                      "[]:80",
+                                      "[::1]:",
+                                      "unix:",
                                       "127.0.0.1:80:80"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         int r = mag_dial(bad[i], MAG_FOREVER), s = mag_listen(bad[i], 0);
@@ -328,7 +345,8 @@ static void ends_waits(void *arg)
     for (int what = 0; what < 4; what++)
         for (int how = 0; how < ENDS; how++) {
             char address[64];
-            int l = listen_local(address), c = mag_dial(address, MAG_FOREVER), s = mag_accept(l, NULL, NULL, MAG_FOREVER);
+            int l = listen_local(address), c = mag_dial(address, MAG_FOREVER),
+                s = mag_accept(l, NULL, NULL, MAG_FOREVER);
             long result[3] = {1, 1, 1};
             mag_wg wg = {0};
             mag_group group = {0};
@@ -376,6 +394,14 @@ static void meets_peers(void *arg)
     T_EQ(mag_close(s), 0);
     T_EQ(mag_read(c, buf, sizeof buf, MAG_FOREVER), 0);
     T_EQ(mag_close(c), 0);
+    /* what has come is there at once, though no event has told of it yet */
+    c = mag_dial(address, MAG_FOREVER), s = mag_accept(l, NULL, NULL, MAG_FOREVER);
+    for (int i = 0; i < 3; i++) {
+        T_EQ(mag_write(c, "new", 3, MAG_FOREVER), 3);
+        T_EQ(mag_read(s, buf, sizeof buf, i == 0 ? MAG_FOREVER : i == 1 ? MAG_TRY : mag_now()), 3);
+    }
+    T_EQ(mag_close(c), 0);
+    T_EQ(mag_close(s), 0);
     /* reset */
     c = mag_dial(address, MAG_FOREVER), s = mag_accept(l, NULL, NULL, MAG_FOREVER);
     T_EQ(setsockopt(c, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger)), 0);
@@ -398,15 +424,55 @@ static void meets_peers(void *arg)
     T_EQ(mag_close(l), 0);
 }
 
+/* What stays with a foreign socket though there is nothing to read keeps no core busy. */
+static void meets_what_stays(void *arg)
+{
+    (void)arg;
+    char address[64], buf[100];
+    int l = listen_local(address);
+    int c = mag_dial(address, MAG_FOREVER), s = mag_accept(l, NULL, NULL, MAG_FOREVER);
+    T_EQ(mag_fd_release(s), 0);
+    T_EQ(mag_send(c, "U", 1, MSG_OOB, MAG_FOREVER), 1);
+    mag_stats before, after;
+    mag_stats_read(&before, NULL, 0);
+    T_EQ(mag_read(s, buf, sizeof buf, mag_in(50 * MAG_MS)), -ETIMEDOUT);
+    mag_stats_read(&after, NULL, 0);
+    T_LT(after.parks - before.parks, 1000);
+    T_EQ(close(s), 0);
+    T_EQ(mag_close(c), 0);
+    T_EQ(mag_close(l), 0);
+    /* a message in the error queue: the time at which a datagram left */
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    int u = socket(AF_INET, SOCK_DGRAM, 0), stamps = SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE;
+    int to = socket(AF_INET, SOCK_DGRAM, 0);
+    T_EQ(bind(to, (struct sockaddr *)&a, sizeof a), 0);
+    T_EQ(getsockname(to, (struct sockaddr *)&a, &n), 0);
+    T_EQ(setsockopt(u, SOL_SOCKET, SO_TIMESTAMPING, &stamps, sizeof stamps), 0);
+    T_EQ(mag_sendto(u, "x", 1, 0, (struct sockaddr *)&a, sizeof a, MAG_FOREVER), 1);
+    T_EQ(mag_recvfrom(to, buf, sizeof buf, 0, NULL, NULL, MAG_FOREVER), 1);
+    mag_stats_read(&before, NULL, 0);
+    T_EQ(mag_recv(u, buf, sizeof buf, 0, mag_in(50 * MAG_MS)), -ETIMEDOUT);
+    mag_stats_read(&after, NULL, 0);
+    T_LT(after.parks - before.parks, 1000);
+    T_EQ(close(u), 0);
+    T_EQ(close(to), 0);
+}
+
 /* The end of the stream comes at every moment around the last bytes: after, together with them, before they are read. */
 static void closes_after(void *arg)
 {
     int fd = (int)(intptr_t)arg;
     T_EQ(mag_write(fd, "bye", 3, MAG_FOREVER), 3);
     switch (t_random() % 4) {
-    case 0: mag_yield(); break;
-    case 1: T_EQ(mag_sleep(20 * MAG_US), 0); break;
-    default: break;
+    case 0:
+        mag_yield();
+        break;
+    case 1:
+        T_EQ(mag_sleep(20 * MAG_US), 0);
+        break;
+    default:
+        break;
     }
     T_EQ(mag_close(fd), 0);
 }
@@ -428,6 +494,7 @@ static void ends_are_seen(void *arg)
 static void peers(void)
 {
     on_some(meets_peers);
+    on_some(meets_what_stays);
     on(1, ends_are_seen);
     on(2, ends_are_seen);
     on(4, ends_are_seen);
@@ -454,7 +521,8 @@ static void bad_company(void *arg)
     start_server();
     int deaf = dial_server();
     static char big[1 << 16];
-    while (mag_write(deaf, big, sizeof big, mag_in(20 * MAG_MS)) > 0) /* until the server's answers have no room any more */
+    while (mag_write(deaf, big, sizeof big, mag_in(20 * MAG_MS)) >
+           0) /* until the server's answers have no room any more */
         ;
     mag_wg_add(&server.wg, 20);
     for (int i = 0; i < 20; i++)
@@ -640,7 +708,8 @@ static void reuses_own(void *arg)
         T_GE(c, 0);
         T_GE(s, 0);
         char mine = (char)('a' + i % 26);
-        T_EQ(setsockopt(c, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger)), 0); /* no port is kept back */
+        T_EQ(setsockopt(c, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger)),
+             0); /* no port is kept back */
         int pair[2] = {s, mine};
         uint64_t id;
         T_EQ(mag_chan_send(again.fds, pair, MAG_FOREVER), 0);

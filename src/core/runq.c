@@ -39,14 +39,20 @@ void mag__runq_init(struct runq *q, uint32_t start)
     at_ptr_store_rlx(&q->next, NULL);
 }
 
-/* The n oldest from h on, chained; nothing when a thief was faster. */
+/* The n oldest from h on; false when a thief was faster. */
+static bool take_into(struct runq *q, uint32_t h, uint32_t n, struct g **to)
+{
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = at_ptr_load_rlx(&q->slot[(h + i) & MASK]);
+    hostile_point();
+    return n != 0 && at_32_cas_rel(&q->head, &h, h + n); /* RQ2 */
+}
+
+/* The same, chained. */
 static struct g_list take_older(struct runq *q, uint32_t h, uint32_t n)
 {
-    struct g *batch[RUNQ_SIZE / 2];
-    for (uint32_t i = 0; i < n; i++)
-        batch[i] = at_ptr_load_rlx(&q->slot[(h + i) & MASK]);
-    hostile_point();
-    if (n == 0 || !at_32_cas_rel(&q->head, &h, h + n)) /* RQ2 */
+    struct g *batch[RUNQ_SPILL];
+    if (!take_into(q, h, n, batch))
         return (struct g_list){0};
     for (uint32_t i = 0; i + 1 < n; i++)
         batch[i]->next = batch[i + 1];
@@ -74,6 +80,15 @@ struct g_list mag__runq_spill_owner(struct runq *q, struct g *g)
     list.n++;
     g->next = NULL;
     return list;
+}
+
+uint32_t mag__runq_spill_into_owner(struct runq *q, struct g *g, struct g **to)
+{
+    uint32_t h = at_32_load_rlx(&q->head);
+    if (at_32_load_rlx(&q->tail) - h != RUNQ_SIZE || !take_into(q, h, RUNQ_SIZE / 2, to))
+        return 0;
+    to[RUNQ_SIZE / 2] = g;
+    return RUNQ_SPILL;
 }
 
 struct g_list mag__runq_drain_owner(struct runq *q)

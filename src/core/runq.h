@@ -16,6 +16,7 @@
 _Static_assert((RUNQ_SIZE & (RUNQ_SIZE - 1)) == 0 && RUNQ_SIZE >= 2, "a power of two, so that the indices may wrap");
 
 #define RUNQ_MASK (RUNQ_SIZE - 1)
+#define RUNQ_SPILL (RUNQ_SIZE / 2 + 1) /* what leaves a full ring: the older half and the one that found no room */
 
 struct runq {
     ON_LINE a32 head;    /* next to take; cas by the owner and by thieves */
@@ -99,6 +100,8 @@ static inline struct g *mag__runq_get_owner(struct runq *q)
 
 /* Owner, ring full: the older half and then g, to be moved elsewhere. Empty when thieves made room meanwhile. */
 struct g_list mag__runq_spill_owner(struct runq *q, struct g *g);
+/* The same into an array of RUNQ_SPILL, with no look at them: how many. */
+uint32_t mag__runq_spill_into_owner(struct runq *q, struct g *g, struct g **to);
 /* Owner: the older half, or nothing when a thief came in between. */
 struct g_list mag__runq_half_owner(struct runq *q);
 /* Owner: the whole ring and runnext, oldest first. */

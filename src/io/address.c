@@ -77,18 +77,25 @@ int mag__address_parse(const char *text, struct address *a)
 static int error_of(int r)
 {
     switch (r) {
-    case 0: return 0;
-    case EAI_SERVICE: return -EINVAL;
-    case EAI_MEMORY: return -ENOMEM;
-    case EAI_SYSTEM: return errno != 0 ? -errno : -EIO;
-    case EAI_FAIL: return -EIO;
-    default: return -ENOENT;
+    case 0:
+        return 0;
+    case EAI_SERVICE:
+        return -EINVAL;
+    case EAI_MEMORY:
+        return -ENOMEM;
+    case EAI_SYSTEM:
+        return errno != 0 ? -errno : -EIO;
+    case EAI_FAIL:
+        return -EIO;
+    default:
+        return -ENOENT;
     }
 }
 
 static int look_up(const struct address *a, int flags, struct addrinfo **out)
 {
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_protocol = IPPROTO_TCP, .ai_flags = flags};
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_protocol = IPPROTO_TCP, .ai_flags = flags};
     return error_of(getaddrinfo(a->host[0] != 0 ? a->host : NULL, a->port, &hints, out));
 }
 
@@ -130,7 +137,8 @@ static struct lookup *begin(const struct address *a, int flags)
     l->flags = flags;
     l->done = mag_chan_new(0, 0);
     at_32_store_rlx(&l->refs, 2);
-    if (l->done != NULL && mag_go_with(&(mag_go_config){.name = "lookup", .stack_size = LOOKUP_STACK}, looks_up, l) == 0)
+    if (l->done != NULL &&
+        mag_go_with(&(mag_go_config){.name = "lookup", .stack_size = LOOKUP_STACK}, looks_up, l) == 0)
         return l;
     at_32_store_rlx(&l->refs, 1);
     unref(l);

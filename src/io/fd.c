@@ -41,7 +41,10 @@ struct vec {
 /* ---- not to block ---- */
 
 /* Ours, and O_NONBLOCK means something to it. */
-static bool is_obedient(const struct desc *d) { return (at_32_load_rlx(&d->flags) & (DESC_OWN | DESC_FILE)) == DESC_OWN; }
+static bool is_obedient(const struct desc *d)
+{
+    return (at_32_load_rlx(&d->flags) & (DESC_OWN | DESC_FILE)) == DESC_OWN;
+}
 
 static bool is_refusal(ssize_t r) { return r == -EOPNOTSUPP || r == -ENOSYS || r == -EINVAL; }
 
@@ -110,7 +113,8 @@ static ssize_t ask_readv(struct io *io, void *arg)
 static bool is_drained(const struct io *io)
 {
     const struct desc *d = io->d;
-    return (at_32_load_rlx(&d->flags) & (DESC_STREAM | DESC_ODD)) == DESC_STREAM && at_32_load_rlx(&d->side[POLL_READ].drained) == io->seen;
+    return (at_32_load_rlx(&d->flags) & (DESC_STREAM | DESC_ODD)) == DESC_STREAM &&
+           at_32_load_rlx(&d->side[POLL_READ].drained) == io->seen;
 }
 
 static ssize_t ask_read(struct io *io, void *arg)
@@ -123,7 +127,8 @@ static ssize_t ask_read(struct io *io, void *arg)
     if (io->guessed)
         return -EAGAIN;
     size_t room = a->v->iov_len;
-    ssize_t n = io_result(desc_is(d, DESC_SOCKET) ? RECV(io->fd, a->v->iov_base, room) : read(io->fd, a->v->iov_base, room));
+    ssize_t n =
+        io_result(desc_is(d, DESC_SOCKET) ? RECV(io->fd, a->v->iov_base, room) : read(io->fd, a->v->iov_base, room));
     if (n > 0 && (size_t)n < room && desc_is(d, DESC_STREAM))
         at_32_store_rlx(&d->side[POLL_READ].drained, io->seen);
     return n;

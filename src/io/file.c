@@ -25,7 +25,7 @@ int mag_open(const char *path, int flags, mode_t mode)
     int mode_flags = fcntl(fd, F_GETFL);
     if (mode_flags >= 0)
         fcntl(fd, F_SETFL, mode_flags | O_NONBLOCK);
-    mag__io_adopt(fd, disk ? DESC_FILE : 0);
+    mag__io_adopt(fd, (disk ? DESC_FILE : 0) | ((flags & O_DIRECT) != 0 ? DESC_DIRECT : 0));
     return fd;
 }
 
@@ -38,15 +38,25 @@ struct piece {
 
 static bool is_refusal(ssize_t r) { return r == -EAGAIN || r == -EOPNOTSUPP || r == -ENOSYS; }
 
+static bool passes_the_cache(struct io *io)
+{
+    return desc_is(io->d, DESC_OWN) ? desc_is(io->d, DESC_DIRECT) : (fcntl(io->fd, F_GETFL) & O_DIRECT) != 0;
+}
+
 static ssize_t at_once(struct io *io, const struct piece *a)
 {
     struct iovec v = {.iov_base = a->buf, .iov_len = a->n};
     if (a->at < 0)
         return -EINVAL; /* -1 would mean the file's own position */
+    if (passes_the_cache(io))
+        return -EAGAIN; /* it would wait for the disk after all */
     return io_result(a->write ? pwritev2(io->fd, &v, 1, a->at, RWF_NOWAIT) : preadv2(io->fd, &v, 1, a->at, RWF_NOWAIT));
 }
 
-static bool has_passed(int64_t deadline) { return deadline <= MAG_TRY || (deadline != MAG_FOREVER && mag__os_now() >= deadline); }
+static bool has_passed(int64_t deadline)
+{
+    return deadline <= MAG_TRY || (deadline != MAG_FOREVER && mag__os_now() >= deadline);
+}
 
 static ssize_t transfer(int fd, struct piece a, int64_t deadline, const char *function)
 {

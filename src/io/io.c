@@ -10,6 +10,8 @@
 #include "io/io.h"
 #include "sync/chan.h"
 
+enum { IN_VAIN = 16 };
+
 int mag__io_begin(struct io *io, int fd, enum poll_dir dir, int64_t deadline, const char *function)
 {
     struct m *m = mag__m_self();
@@ -33,7 +35,8 @@ ssize_t mag__io_end(struct io *io, ssize_t result)
     if (unlikely(at_32_load_rlx(&d->side[io->dir].waiting) != 0) && !io->drained)
         mag__fdwait_pass(d, io->dir);
     mag__poll_leave(&mag__m_self()->arena->poll, d);
-    if (unlikely(at_32_load_rlx((a32 *)&mag_checkpoint_word) != 0) && io->deadline > MAG_TRY) /* it may never have to wait */
+    if (unlikely(at_32_load_rlx((a32 *)&mag_checkpoint_word) != 0) &&
+        io->deadline > MAG_TRY) /* it may never have to wait */
         mag__token_leave(mag__park_yield(mag__park_enter(mag__m_self(), io->function)));
     return result;
 }
@@ -51,6 +54,16 @@ static int wait(struct io *io)
     return r;
 }
 
+/* Told again and again, and every time in vain: something that is no data stays with a foreign file, such as messages in a socket's
+ * error queue. It must not keep a core busy. */
+static int slow_down(const struct io *io, unsigned told)
+{
+    if (likely(told < IN_VAIN) || desc_is(io->d, DESC_OWN))
+        return 0;
+    int64_t pause = (int64_t)told * 50 * MAG_US;
+    return mag__io_pause(pause < 5 * MAG_MS ? pause : 5 * MAG_MS, io->deadline);
+}
+
 static ssize_t ask_blocking(struct io *io, io_ask ask, void *arg)
 {
     ssize_t r;
@@ -66,6 +79,7 @@ static ssize_t ask_blocking(struct io *io, io_ask ask, void *arg)
 ssize_t mag__io_call(int fd, enum poll_dir dir, io_ask ask, void *arg, int64_t deadline, const char *function)
 {
     struct io io;
+    unsigned told = 0;
     ssize_t r = mag__io_begin(&io, fd, dir, deadline, function);
     if (unlikely(r != 0))
         return r;
@@ -83,6 +97,8 @@ ssize_t mag__io_call(int fd, enum poll_dir dir, io_ask ask, void *arg, int64_t d
             io.deadline = MAG_TRY;
             continue;
         }
+        if (r == 0)
+            r = slow_down(&io, told++);
         if (unlikely(r == -EPERM))
             return mag__io_end(&io, ask_blocking(&io, ask, arg));
         if (unlikely(r != 0))
@@ -104,4 +120,3 @@ int mag__io_pause(int64_t ns, int64_t deadline)
     int r = mag__chan_never(until < deadline ? until : deadline);
     return r == -ETIMEDOUT ? 0 : r;
 }
-

@@ -14,11 +14,11 @@ struct io {
     struct desc *d;
     int fd;
     enum poll_dir dir;
-    uint32_t seen;        /* edges before the kernel was last asked */
-    bool drained;         /* the kernel's last answer was "would block" */
-    bool waited;          /* it has waited before */
-    bool guessed;         /* "would block" was what an earlier call had learnt */
-    bool block;           /* the file cannot be waited for: ask so that the thread blocks */
+    uint32_t seen; /* edges before the kernel was last asked */
+    bool drained;  /* the kernel's last answer was "would block" */
+    bool waited;   /* it has waited before */
+    bool guessed;  /* "would block" was what an earlier call had learnt */
+    bool block;    /* the file cannot be waited for: ask so that the thread blocks */
     int64_t deadline;
     const char *function;
 };

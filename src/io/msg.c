@@ -55,7 +55,8 @@ ssize_t mag_recv(int fd, void *buf, size_t n, int flags, mag_time deadline)
 
 ssize_t mag_send(int fd, const void *buf, size_t n, int flags, mag_time deadline)
 {
-    return call(fd, POLL_WRITE, ask_send, &(struct msg){.buf = (void *)buf, .n = n, .flags = flags}, deadline, "mag_send");
+    return call(fd, POLL_WRITE, ask_send, &(struct msg){.buf = (void *)buf, .n = n, .flags = flags}, deadline,
+                "mag_send");
 }
 
 ssize_t mag_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *size, mag_time deadline)
@@ -64,7 +65,8 @@ ssize_t mag_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *fr
     return call(fd, POLL_READ, ask_recv, &a, deadline, "mag_recvfrom");
 }
 
-ssize_t mag_sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t size, mag_time deadline)
+ssize_t mag_sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t size,
+                   mag_time deadline)
 {
     struct msg a = {.buf = (void *)buf, .n = n, .flags = flags, .address = (struct sockaddr *)to, .size = size};
     return call(fd, POLL_WRITE, ask_send, &a, deadline, "mag_sendto");

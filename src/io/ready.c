@@ -19,8 +19,8 @@ static int look(int fd, int events)
 int mag_poll(int fd, int events, mag_time deadline)
 {
     struct io io;
-    struct fd_want want = {.dir = {(events & (POLLIN | POLLPRI | POLLRDHUP)) != 0, (events & POLLOUT) != 0}, .watch = true};
-    if ((events & ~(POLLIN | POLLOUT | POLLPRI | POLLRDHUP)) != 0 || (!want.dir[0] && !want.dir[1]))
+    struct fd_want want = {.dir = {(events & (POLLIN | POLLRDHUP)) != 0, (events & POLLOUT) != 0}, .watch = true};
+    if ((events & ~(POLLIN | POLLOUT | POLLRDHUP)) != 0 || (!want.dir[0] && !want.dir[1]))
         return -EINVAL;
     int r = mag__io_begin(&io, fd, want.dir[0] ? POLL_READ : POLL_WRITE, deadline, "mag_poll");
     if (r != 0)

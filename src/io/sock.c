@@ -88,10 +88,15 @@ static ssize_t ask_connect(struct io *io, void *arg)
     switch (errno) {
     case EINPROGRESS:
     case EALREADY:
-    case EINTR: a->begun = true; return -EAGAIN;
-    case EAGAIN: return -EBUSY;
-    case EISCONN: return a->begun ? 0 : -EISCONN;
-    default: return -errno;
+    case EINTR:
+        a->begun = true;
+        return -EAGAIN;
+    case EAGAIN:
+        return -EBUSY;
+    case EISCONN:
+        return a->begun ? 0 : -EISCONN;
+    default:
+        return -errno;
     }
 }
 

@@ -83,13 +83,12 @@ struct desc *mag__poll_get(struct poll *p, int fd, int *error)
 {
     struct desc *d = mag__poll_peek(p, fd);
     if (unlikely(d == NULL)) {
-        *error = fd < 0 ? -EBADF : mag__poll_is_on(p) ? 0 : start(p);
-        if (*error != 0)
+        int r = fd < 0 ? -EBADF : mag__poll_is_on(p) ? 0 : start(p);
+        struct desc *chunk = r == 0 ? add_chunk(p, (unsigned)fd / CHUNK) : NULL;
+        if (chunk == NULL) {
+            *error = r != 0 ? r : -ENOMEM;
             return NULL;
-        struct desc *chunk = add_chunk(p, (unsigned)fd / CHUNK);
-        *error = -ENOMEM;
-        if (chunk == NULL)
-            return NULL;
+        }
         d = &chunk[fd % CHUNK];
     }
     if (unlikely(number(d) != fd))
@@ -123,7 +122,8 @@ int mag__poll_enter(struct desc *d)
 {
     uint64_t seen = at_64_load_rlx(&d->calls);
     for (;;) {
-        if (unlikely((seen & DESC_ENDING) != 0)) { /* on its way back to the kernel, which will know what the number is then */
+        if (unlikely((seen & DESC_ENDING) !=
+                     0)) { /* on its way back to the kernel, which will know what the number is then */
             mag__os_nap(1000);
             seen = at_64_load_rlx(&d->calls);
         } else if (unlikely((seen & DESC_CLOSING) != 0)) {
@@ -156,7 +156,7 @@ static int end(struct poll *p, struct desc *d)
     at_32_store_rlx(&d->flags, 0);
     mag__spin_give(&d->lock);
     int r = close(number(d)) == 0 || errno == EINTR ? 0 : -errno; /* interrupted or not, the number is free */
-    at_64_store_rel(&d->calls, 0); /* PL3 */
+    at_64_store_rel(&d->calls, 0);                                /* PL3 */
     return r;
 }
 
@@ -178,7 +178,8 @@ void mag__poll_leave(struct poll *p, struct desc *d)
 void mag__poll_adopt(struct desc *d, uint32_t flags)
 {
     while ((at_64_load_acq(&d->calls) & DESC_ENDING) != 0) /* PL3 */
-        mag__os_nap(1000); /* the number's last life: its close(2) has returned it to us before the closer could say so */
+        mag__os_nap(
+            1000); /* the number's last life: its close(2) has returned it to us before the closer could say so */
     mag__spin_take(&d->lock);
     d->tag++;
     d->registered = 0;
@@ -262,7 +263,8 @@ static int arm_foreign_locked(struct poll *p, struct desc *d, unsigned more)
 {
     unsigned all = wanted_locked(d) | more;
     int r = mag__backend_set(&p->backend, number(d), tag_of(d), all, BACKEND_ONCE, d->registered != 0);
-    if (r == 1) { /* another file than before: who waits for that one waits for nothing, and must not be told of this one's */
+    if (r ==
+        1) { /* another file than before: who waits for that one waits for nothing, and must not be told of this one's */
         d->tag++;
         at_32_store_rlx(&d->flags, 0);
         r = mag__backend_set(&p->backend, number(d), tag_of(d), more, BACKEND_ONCE, true);

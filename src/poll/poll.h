@@ -19,11 +19,11 @@ struct poll_wait {
     struct poll_wait *next, *prev; /* in the queue; next: also in a chain of READY ones */
     struct desc *d;
     enum poll_fired (*fire)(struct poll_wait *x); /* under d's lock */
-    struct waiter *w;              /* who waits: the business of the room below */
-    uint32_t tag;                  /* of the file it waits for */
+    struct waiter *w;                             /* who waits: the business of the room below */
+    uint32_t tag;                                 /* of the file it waits for */
     enum poll_dir dir;
-    bool watch;                    /* it only looks: what it is told of is the others' as well */
-    bool queued;                   /* d's lock */
+    bool watch;  /* it only looks: what it is told of is the others' as well */
+    bool queued; /* d's lock */
 };
 
 struct poll_chain {
@@ -33,41 +33,42 @@ struct poll_chain {
 
 /* One direction. */
 struct side {
-    a32 edges;   /* events so far; lock writes */
-    a32 drained; /* `edges` when a read last left nothing behind; a hint, of own stream sockets */
-    a32 waiting; /* length of the queue; lock writes */
+    a32 edges;                      /* events so far; lock writes */
+    a32 drained;                    /* `edges` when a read last left nothing behind; a hint, of own stream sockets */
+    a32 waiting;                    /* length of the queue; lock writes */
     struct poll_wait *first, *last; /* lock */
 };
 
 enum desc_flag {
-    DESC_OWN = 1,      /* magpie opened it: O_NONBLOCK, registered at most once, closed by mag_close */
-    DESC_SOCKET = 2,   /* known to be one; own ones only */
-    DESC_STREAM = 4,   /* of bytes and nothing but bytes: a short read leaves nothing behind; own ones only */
-    DESC_ODD = 8,      /* something beside plain data came: a short read no longer says anything */
-    DESC_FILE = 64,    /* on a disk: it can block whatever its mode; own ones only */
+    DESC_OWN = 1,        /* magpie opened it: O_NONBLOCK, registered at most once, closed by mag_close */
+    DESC_SOCKET = 2,     /* known to be one; own ones only */
+    DESC_STREAM = 4,     /* of bytes and nothing but bytes: a short read leaves nothing behind; own ones only */
+    DESC_ODD = 8,        /* something beside plain data came: a short read no longer says anything */
+    DESC_FILE = 64,      /* on a disk: it can block whatever its mode; own ones only */
+    DESC_DIRECT = 128,   /* and past the page cache */
     DESC_NO_SOCKET = 16, /* a guess, of foreign ones */
-    DESC_SLOW = 32,    /* a guess, of foreign ones: it cannot be asked not to block */
+    DESC_SLOW = 32,      /* a guess, of foreign ones: it cannot be asked not to block */
 };
 
 #define DESC_CLOSING ((uint64_t)1 << 32) /* no call comes in any more */
 #define DESC_ENDING ((uint64_t)1 << 33)  /* and the last has left: the number is about to be given back */
 
 struct desc {
-    ON_LINE a64 calls;      /* those inside | DESC_CLOSING | DESC_ENDING */
-    a32 flags;              /* enum desc_flag */
+    ON_LINE a64 calls; /* those inside | DESC_CLOSING | DESC_ENDING */
+    a32 flags;         /* enum desc_flag */
     struct spin lock;
-    a32 fd;                 /* its number: whoever gets it writes it, and always the same */
-    uint32_t tag;           /* changes with the file behind the number; lock */
-    uint32_t registered;    /* BACKEND_READ | BACKEND_WRITE, with the backend; lock */
+    a32 fd;              /* its number: whoever gets it writes it, and always the same */
+    uint32_t tag;        /* changes with the file behind the number; lock */
+    uint32_t registered; /* BACKEND_READ | BACKEND_WRITE, with the backend; lock */
     struct side side[2];
     struct desc *next_closing; /* struct poll's lock */
 };
 
 struct poll {
-    a32 on;              /* everything below is there; set once */
+    a32 on; /* everything below is there; set once */
     struct lock lock;
-    aptr *chunks;        /* of descriptors, by number */
-    unsigned top;        /* no chunk at or above it; lock */
+    aptr *chunks;         /* of descriptors, by number */
+    unsigned top;         /* no chunk at or above it; lock */
     struct desc *closing; /* waiting for their last call to leave; lock */
     struct backend backend;
 };
@@ -114,8 +115,14 @@ static inline void mag__poll_chain_init(struct poll_chain *c)
     c->n = 0;
 }
 
-static inline uint32_t side_edges(const struct desc *d, enum poll_dir dir) { return at_32_load_acq(&d->side[dir].edges); /* PL1 */ }
+static inline uint32_t side_edges(const struct desc *d, enum poll_dir dir)
+{
+    return at_32_load_acq(&d->side[dir].edges); /* PL1 */
+}
 static inline bool desc_is_closing(const struct desc *d) { return (at_64_load_rlx(&d->calls) & DESC_CLOSING) != 0; }
-static inline bool desc_is(const struct desc *d, uint32_t flags) { return (at_32_load_rlx(&d->flags) & flags) == flags; }
+static inline bool desc_is(const struct desc *d, uint32_t flags)
+{
+    return (at_32_load_rlx(&d->flags) & flags) == flags;
+}
 
 #endif

@@ -50,8 +50,11 @@ void mag__backend_fini(struct backend *b)
 int mag__backend_set(struct backend *b, int fd, uint64_t tag, unsigned interest, enum backend_mode mode, bool known)
 {
     struct epoll_event e = {.data.u64 = tag};
-    e.events = (interest & BACKEND_READ ? EPOLLIN | EPOLLRDHUP | EPOLLPRI : 0u) | (interest & BACKEND_WRITE ? EPOLLOUT : 0u);
-    e.events |= mode == BACKEND_EDGE ? EPOLLET : EPOLLONESHOT;
+    e.events = (interest & BACKEND_READ ? EPOLLIN | EPOLLRDHUP : 0u) | (interest & BACKEND_WRITE ? EPOLLOUT : 0u);
+    if (mode == BACKEND_EDGE) /* urgent data stays urgent until it is read: armed for one event, that would never end */
+        e.events |= EPOLLET | EPOLLPRI;
+    else
+        e.events |= EPOLLONESHOT;
     int saved = errno, r = 0;
     if (mag__os_fails())
         return -ENOMEM;

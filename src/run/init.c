@@ -120,7 +120,7 @@ static int first_thread(void)
         if ((r = mag__m_run(p_at((uint32_t)i), false)) == 0)
             break;
         mag__idle_put(&rt->idle, (unsigned)i, false);
-        return mag__globq_get(&rt->globq, 1).n != 0 ? r : 0; /* unless sysmon has found one after all */
+        return mag__globq_get(&rt->globq) != NULL ? r : 0; /* unless sysmon has found one after all */
     }
     return 0;
 }

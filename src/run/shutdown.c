@@ -200,8 +200,8 @@ int mag__shutdown(int64_t deadline)
     wait_foreign();
     mag__wait_clear();
     wait_foreign();
-    mag__globq_get(&rt->globq, UINT32_MAX);
-    mag__globq_get(&rt->held, UINT32_MAX);
+    mag__globq_clear(&rt->globq);
+    mag__globq_clear(&rt->held);
     bool late = !wait_threads(deadline) && orphan_stragglers();
     struct arena *arena = rt->arena;
     mag__poll_stop(&arena->poll, late);

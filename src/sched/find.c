@@ -31,13 +31,12 @@ static bool must_attend(struct p *p) { return (at_32_load_rlx(&p->attention) & A
  * older half changes places with as many from the global queue. */
 static void rotate(struct p *p)
 {
+    struct g *in[RUNQ_SIZE / 2];
     struct g_list out = mag__runq_half_owner(&p->runq);
-    struct g_list in = mag__globq_get(&mag__rt.globq, out.n);
+    uint32_t n = mag__globq_get_many(&mag__rt.globq, in, out.n);
     mag__globq_put_list(&mag__rt.globq, out);
-    for (struct g *g = in.first, *next; g != NULL; g = next) {
-        next = g->next;
-        must(mag__runq_put_owner(&p->runq, g)); /* no more than just left it */
-    }
+    for (uint32_t i = 0; i < n; i++)
+        must(mag__runq_put_owner(&p->runq, in[i])); /* no more than just left it */
 }
 
 struct g *mag__find_one_global(struct p *p)
@@ -46,15 +45,15 @@ struct g *mag__find_one_global(struct p *p)
     mag__netpoll_glance(p);
     if (mag__globq_length(&mag__rt.globq) == 0)
         return NULL;
-    struct g_list one = mag__globq_get(&mag__rt.globq, 1);
-    if (one.n == 0)
+    struct g *one = mag__globq_get(&mag__rt.globq);
+    if (one == NULL)
         return NULL;
     COUNT_OWNER(&p->count, global_gets);
     if (++p->rotate_in >= ROTATE_EVERY && mag__runq_length(&p->runq) > RUNQ_SIZE / 2 && !rt_urgent()) {
         p->rotate_in = 0;
         rotate(p); /* after the first of the queue, which may be urgent, is out of it */
     }
-    return one.first;
+    return one;
 }
 
 COLD void mag__find_passed_over(struct p *p)
@@ -71,16 +70,14 @@ struct g *mag__find_global(struct p *p)
     uint32_t have = mag__globq_length(&mag__rt.globq);
     if (have == 0)
         return NULL;
-    struct g_list list = mag__globq_get(&mag__rt.globq, mag__globq_share(have, rt_procs()));
-    if (list.n == 0)
+    struct g *at[RUNQ_SIZE / 2];
+    uint32_t n = mag__globq_get_many(&mag__rt.globq, at, mag__globq_share(have, rt_procs()));
+    if (n == 0)
         return NULL;
     COUNT_OWNER(&p->count, global_gets);
-    struct g *first = list.first;
-    for (struct g *g = first->next, *next; g != NULL; g = next) {
-        next = g->next;
-        must(mag__runq_put_owner(&p->runq, g)); /* the ring was empty, the share is at most half of it */
-    }
-    return first;
+    for (uint32_t i = 1; i < n; i++)
+        must(mag__runq_put_owner(&p->runq, at[i])); /* the ring was empty, the share is at most half of it */
+    return at[0];
 }
 
 /* ---- steal ---- */
@@ -108,7 +105,7 @@ static struct g *steal_round(struct p *p, bool nexts)
     uint32_t i, n;
     while (mag__order_next(&w, &i)) {
         struct p *victim = p_at(i);
-        if (victim == p || mag__idle_is(&mag__rt.idle, i) || hostile_chance(8))
+        if (victim == p || mag__idle_is(&mag__rt.idle, i) || mag__netpoll_is_brisk(victim) || hostile_chance(8))
             continue;
         struct g *g = mag__runq_steal(&p->runq, &victim->runq, mag__rt.steal_min, &n);
         if (g == NULL && nexts && (g = steal_next(victim)) != NULL)
@@ -164,7 +161,7 @@ static struct g *let_one_in(void)
 {
     if (mag__globq_length(&mag__rt.held) == 0 || rt_crowded())
         return NULL;
-    struct g *g = mag__globq_get(&mag__rt.held, 1).first;
+    struct g *g = mag__globq_get(&mag__rt.held);
     if (g != NULL)
         g->flags &= (uint16_t)~G_HOG; /* it has waited its turn */
     return g;
@@ -187,7 +184,7 @@ static struct g *find_in_crowd(struct p *p)
         if (!hold_back(g))
             return g;
     for (uint32_t n = mag__globq_length(&mag__rt.globq); n > 0; n--) {
-        if ((g = mag__globq_get(&mag__rt.globq, 1).first) == NULL)
+        if ((g = mag__globq_get(&mag__rt.globq)) == NULL)
             break;
         if (!hold_back(g)) {
             COUNT_OWNER(&p->count, global_gets);
@@ -204,7 +201,7 @@ bool mag__find_any_work(void)
     if (mag__globq_length(&mag__rt.globq) != 0 || (mag__globq_length(&mag__rt.held) != 0 && !rt_crowded()))
         return true;
     for (uint32_t i = 0; i < rt_procs(); i++)
-        if (mag__runq_length(&p_at(i)->runq) >= mag__rt.steal_min)
+        if (mag__runq_length(&p_at(i)->runq) >= mag__rt.steal_min && !mag__netpoll_is_brisk(p_at(i)))
             return true;
     return false;
 }

@@ -20,7 +20,10 @@
 enum { FEWEST = 8 };
 #define GLANCE_NS ((int64_t)50 * 1000)
 #define GLANCE_LATE ((int64_t)1000 * 1000)
-#define WORTH_NS ((int64_t)200 * 1000)
+#define WORTH_NS ((int64_t)200 * 1000) /* of work in the ring call for a helper */
+#define MUCH_NS ((int64_t)1000 * 1000) /* the same, of slices shorter than a wake-up */
+#define BRISK_NS ((int64_t)500 * 1000)
+enum { WAKE_NS = 20000 };
 #define LOOK_PACE ((int64_t)1000 * 1000)
 
 static struct poll *rt_poll(void) { return &mag__rt.arena->poll; }
@@ -51,7 +54,17 @@ bool mag__netpoll_is_kept(void) { return at_32_load_rlx(&mag__rt.seat) != 0 || !
 
 /* A helper is worth its wake-up only if the last of them would wait for long. Slices that end soon, as an echo server's do, are over
  * before a helper is awake; and whoever looks after the others sees it when one of them does not end (sysmon.c). */
-static bool is_much(struct p *p) { return (int64_t)mag__runq_length(&p->runq) * p->io_slice > WORTH_NS; }
+static bool is_much(struct p *p)
+{
+    uint32_t slice = at_32_load_rlx(&p->io_slice);
+    return (int64_t)mag__runq_length(&p->runq) * slice > (slice < WAKE_NS ? MUCH_NS : WORTH_NS);
+}
+
+bool mag__netpoll_is_brisk(struct p *p)
+{
+    int64_t at = (int64_t)at_64_load_rlx(&p->io_at);
+    return at != 0 && !is_much(p) && mag__os_now() - at < BRISK_NS;
+}
 
 static void learn_slice(struct p *p, int64_t now)
 {
@@ -59,7 +72,7 @@ static void learn_slice(struct p *p, int64_t now)
     int64_t before = (int64_t)at_64_load_rlx(&p->io_at);
     if (before != 0 && n != 0) {
         int64_t each = (now - before) / n, most = WORTH_NS;
-        p->io_slice = (p->io_slice * 3 + (uint32_t)(each < most ? each : most)) / 4;
+        at_32_store_rlx(&p->io_slice, (at_32_load_rlx(&p->io_slice) * 3 + (uint32_t)(each < most ? each : most)) / 4);
     }
     at_64_store_rlx(&p->io_at, (uint64_t)now);
     p->io_tick = tick;
@@ -128,7 +141,9 @@ void mag__netpoll_bring_in(struct p *p, const struct harvest *h)
  * the kernel they wait in the order in which they came. */
 static bool ask(struct p *p, int64_t now)
 {
-    uint32_t room = RUNQ_SIZE - mag__runq_length(&p->runq), most = room < FEWEST ? FEWEST : room < HARVEST ? room : HARVEST;
+    uint32_t room = RUNQ_SIZE - mag__runq_length(&p->runq), most = room < FEWEST    ? FEWEST
+                                                                   : room < HARVEST ? room
+                                                                                    : HARVEST;
     struct harvest h;
     if (!sit())
         return false;
@@ -206,6 +221,8 @@ void mag__netpoll_look(int64_t now, int64_t *pause)
             return;
         mag__idle_put(&mag__rt.idle, (unsigned)i, false);
     }
+    if (at_32_load_rlx(&mag__rt.announced) != 0)
+        mag__retake_announced(); /* a P of one that blocks, and says so: the same */
     struct harvest h;
     if (!sit())
         return;

@@ -21,6 +21,9 @@ bool mag__netpoll_try(struct p *p);
 /* With a P, now and then while there is other work: the same if it has not been done for a while. */
 void mag__netpoll_glance(struct p *p);
 
+/* Its owner is about to be through with what is in the ring: nobody need help. */
+bool mag__netpoll_is_brisk(struct p *p);
+
 /* ---- instead of sleeping ---- */
 
 enum slept { SLEPT_TOKEN, SLEPT_LATE, SLEPT_HARVEST, SLEPT_AGAIN };

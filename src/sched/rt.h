@@ -56,7 +56,7 @@ struct p {
     struct timers timers;
     a64 io_at;                /* when the kernel was last asked for events, 0: the P has been idle since; others read it */
     uint32_t io_tick;         /* and tick then */
-    uint32_t io_slice;        /* ns that a slice took lately, by that */
+    a32 io_slice;             /* ns that a slice took lately, by that; others read it */
     a64 io_waits;             /* waits for descriptors that began here, less those that ended here; others read it */
     /* written by others */
     ON_LINE aptr m;           /* the M that took this P last: a hint for sysmon */

@@ -53,14 +53,21 @@ void mag__wake_batch(struct p *p, uint32_t n)
 
 static COLD void spill(struct p *p, struct g *g)
 {
+    struct globq *q = &mag__rt.globq;
+    struct crate *c = mag__globq_new_crate(q);
     do {
-        struct g_list list = mag__runq_spill_owner(&p->runq, g);
+        struct g_list list = {0};
+        if (c == NULL) /* no memory: as a chain */
+            mag__globq_put_list(q, list = mag__runq_spill_owner(&p->runq, g));
+        else if ((c->n = list.n = mag__runq_spill_into_owner(&p->runq, g, c->at)) != 0)
+            mag__globq_put_crate(q, c);
         if (list.n != 0) {
             COUNT_OWNER(&p->count, spills);
-            mag__globq_put_list(&mag__rt.globq, list);
             return;
         }
     } while (!mag__runq_put_owner(&p->runq, g));
+    if (c != NULL)
+        mag__globq_return_crate(q, c);
 }
 
 void mag__wake_quietly(struct p *p, struct g *g)

@@ -19,7 +19,7 @@ enum { FEW = 8 };
 struct choice {
     struct waiter w; /* first: what a goroutine's after_arg points to */
     struct chan_wait *x;
-    mag_chan **order;  /* channels to lock, each once */
+    mag_chan **order; /* channels to lock, each once */
     size_t n, nlocks;
     struct fd_cases *fds; /* NULL: none */
 };
@@ -27,18 +27,24 @@ struct choice {
 static bool may_go_on(const mag_case *k)
 {
     switch (k->kind) {
-    case MAG_CASE_SEND: return k->chan != NULL && mag__chan_may_send(k->chan);
-    case MAG_CASE_RECV: return k->chan != NULL && mag__chan_may_recv(k->chan);
-    default: return k->reserved != FD_NOT_READY;
+    case MAG_CASE_SEND:
+        return k->chan != NULL && mag__chan_may_send(k->chan);
+    case MAG_CASE_RECV:
+        return k->chan != NULL && mag__chan_may_recv(k->chan);
+    default:
+        return k->reserved != FD_NOT_READY;
     }
 }
 
 static int do_locked(mag_case *k, struct waiter ***woken)
 {
     switch (k->kind) {
-    case MAG_CASE_SEND: return mag__chan_send_locked(k->chan, k->elem, woken);
-    case MAG_CASE_RECV: return mag__chan_recv_locked(k->chan, k->elem, woken);
-    default: return k->reserved == FD_CLOSED ? -EBADF : 0;
+    case MAG_CASE_SEND:
+        return mag__chan_send_locked(k->chan, k->elem, woken);
+    case MAG_CASE_RECV:
+        return mag__chan_recv_locked(k->chan, k->elem, woken);
+    default:
+        return k->reserved == FD_CLOSED ? -EBADF : 0;
     }
 }
 

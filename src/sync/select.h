@@ -8,8 +8,8 @@
 /* A descriptor's case, in `reserved`, when the kernel was last asked. */
 enum { FD_NOT_READY, FD_IS_READY, FD_CLOSED };
 
-enum { SELECT_AGAIN = -4096 };     /* a descriptor had an event: look at everything once more */
-#define FIRED_FD UINT32_MAX        /* not the index of a case */
+enum { SELECT_AGAIN = -4096 }; /* a descriptor had an event: look at everything once more */
+#define FIRED_FD UINT32_MAX    /* not the index of a case */
 
 struct fd_cases;
 

@@ -13,9 +13,9 @@
 
 struct fd_case {
     struct poll_wait x;
-    struct desc *d;     /* NULL: closed, or about to be */
+    struct desc *d; /* NULL: closed, or about to be */
     uint32_t seen;
-    bool joined;        /* it has been in the queue this round */
+    bool joined; /* it has been in the queue this round */
     mag_case *of;
 };
 
@@ -39,7 +39,8 @@ static int ask(struct fd_cases *f)
     for (size_t i = 0; i < f->n; i++) {
         struct fd_case *c = &f->c[i];
         bool open = c->d != NULL && !desc_is_closing(c->d);
-        f->asked[i] = (struct pollfd){.fd = open ? (int)c->of->fd : -1, .events = dir_of(c->of) == POLL_READ ? POLLIN : POLLOUT};
+        f->asked[i] =
+            (struct pollfd){.fd = open ? (int)c->of->fd : -1, .events = dir_of(c->of) == POLL_READ ? POLLIN : POLLOUT};
         c->of->reserved = open ? FD_NOT_READY : FD_CLOSED;
         if (open)
             c->seen = side_edges(c->d, dir_of(c->of));

@@ -122,6 +122,8 @@ def no_target():
 
 
 def ends_with_connections_open():
+    if not server.SIGNALS:
+        return 'signals do not come through'
     with Listener() as l, proxy(l.port) as s:
         pairs = [(s.connect(), l.accept()) for _ in range(10)]
         s.ends()

@@ -5,7 +5,8 @@
         c = s.connect()
 
 The server must still be there at the end, hold no more descriptors than at the beginning, and leave with status 0 on SIGTERM.
-MAGPIE_TEST_SLOW=N: this machine or build is N times slower.
+MAGPIE_TEST_SLOW=N: this machine or build is N times slower. TSan keeps a signal back from a thread that sleeps in a system call which it
+does not know: such a build (MAGPIE_TEST_SANITIZE) is not asked to end by itself.
 """
 import os
 import resource
@@ -14,12 +15,15 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import time
 
 SLOW = max(1, int(os.environ.get('MAGPIE_TEST_SLOW', '1')))
 PATIENCE = 20 * SLOW
-SKIP = 77
+SIGNALS = 'thread' not in os.environ.get('MAGPIE_TEST_SANITIZE', '')
+WRAPPER = shlex.split(os.environ.get('MESON_EXE_WRAPPER', ''))
+LIMIT = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+FDS = LIMIT if LIMIT != resource.RLIM_INFINITY else 1 << 20
+resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, LIMIT))
 
 
 class Server:
@@ -30,12 +34,10 @@ class Server:
         def limit():
             if self.fds_limit:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (self.fds_limit, self.fds_limit))
-        wrapper = shlex.split(os.environ.get('MESON_EXE_WRAPPER', ''))
-        self.process = subprocess.Popen(wrapper + self.command, stdout=subprocess.PIPE, text=True, preexec_fn=limit)
+        self.process = subprocess.Popen(WRAPPER + self.command, stdout=subprocess.PIPE, text=True, preexec_fn=limit)
         line = self.process.stdout.readline()
         assert 'port' in line, f'{self.command} says {line!r}, status {self.process.poll()}'
         self.port = int(line.split()[-1])
-        self.emulated = bool(wrapper)
         self.before = self.fds()
         return self
 
@@ -58,6 +60,9 @@ class Server:
         eventually(lambda: self.fds() <= self.before + 2, lambda: f'{self.fds()} descriptors, {self.before} at the beginning')
 
     def ends(self):
+        if not SIGNALS:
+            self.process.kill()
+            return
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(self.stop_within)
         assert status == 0, f'status {status} after SIGTERM'
@@ -119,8 +124,3 @@ def run(cases, *arguments):
         start = time.monotonic()
         why = case()
         print(f'skipped: {why}' if why else f'ok {1000 * (time.monotonic() - start):9.1f} ms', flush=True)
-
-
-def skip(why):
-    print(f'skipped: {why}')
-    sys.exit(SKIP)

@@ -29,13 +29,15 @@ static unsigned m_of(unsigned p) { return p == 0 ? 0 : 1; }
 static bool global, endless;
 static a32 flag[WORKS];
 static struct globq globq;
+static struct crate crate; /* it needs no more: the model has no malloc */
 static struct g g[WORKS];
 static unsigned published, done[WORKS];
 
 static void start(unsigned nprocs, unsigned nidle, bool through_globq)
 {
     mag__idle_init(&idle, nprocs);
-    globq = (struct globq){0};
+    crate = (struct crate){0};
+    globq = (struct globq){.spare = &crate, .nspare = 1};
     global = through_globq;
     endless = false;
     published = 0;
@@ -121,7 +123,7 @@ static bool any_work(void)
 static struct g *take_work(void)
 {
     if (global)
-        return mag__globq_length(&globq) != 0 ? mag__globq_get(&globq, 1).first : NULL;
+        return mag__globq_length(&globq) != 0 ? mag__globq_get(&globq) : NULL;
     for (unsigned i = 0; i < WORKS; i++)
         if (at_32_load_rlx(&flag[i]) != 0 && at_32_xchg_acq(&flag[i], 0) != 0)
             return &g[i];

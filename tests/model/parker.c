@@ -89,12 +89,34 @@ static void one_or_two(void)
     M_TRUE(tokens == 1 || tokens == 2);
 }
 
+/* Sleeps elsewhere for a moment, and if no token came meanwhile in its bed: wherever it was, it sees the parcel. */
+static void goes_away(void)
+{
+    if (mag__parker_away(&k) && !mag__parker_back(&k))
+        M_TRUE(mag__parker_park(&k, OS_FOREVER) == 0);
+    M_TRUE(parcel[0] == 1);
+}
+
+/* The token finds it away, or asleep, or is found by it; never is it left lying beside a sleeper. */
+static void goes_away_twice(void)
+{
+    for (unsigned i = 0; i < 2; i++)
+        if (!mag__parker_away(&k) || mag__parker_back(&k)) {
+            M_TRUE(parcel[0] == 1);
+            return;
+        }
+    M_TRUE(mag__parker_park(&k, OS_FOREVER) == 0);
+    M_TRUE(parcel[0] == 1);
+}
+
 static void no_token(void) { M_TRUE(at_32_load_rlx(&k.word) == 0); }
 
 static const struct model_case cases[] = {
     {"park", empty, {sleeper, waker_0}, no_token},
     {"two unparks", empty, {sleeper_for_the_second, waker_0_twice}, NULL},
     {"deadline", empty, {sleeper_with_deadline, waker_0}, no_token},
+    {"away", empty, {goes_away, waker_0}, no_token},
+    {"away twice", empty, {goes_away_twice, waker_0}, no_token},
     {"one token", empty, {counter, waker_0}, none_left_behind},
     {"two wakers", empty, {counter, waker_0, waker_1}, one_or_two},
 };
