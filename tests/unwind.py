@@ -23,7 +23,8 @@ def frames_of_gdb(program):
     if "SIGTRAP" not in r.stdout:
         skip("gdb cannot run a program here: " + (r.stderr.strip().splitlines() or ["?"])[-1])
     print(r.stdout)
-    return re.findall(r"^#\d+ +(?:0x[0-9a-f]+ in )?([A-Za-z_]\w*)", r.stdout, re.M)
+    names = re.findall(r"^#\d+ +(?:0x[0-9a-f]+ in )?([A-Za-z_][\w.]*)", r.stdout, re.M)
+    return [n.replace(".", "__") for n in names]  # where it knows no language it takes two underscores for Ada's
 
 
 def frames_of_perf(program):

@@ -125,6 +125,24 @@ static int first_thread(void)
     return 0;
 }
 
+struct main_call {
+    mag_fn fn;
+    void *arg;
+};
+
+enum { MAIN_ROOM = 2048 };
+
+/* Main's frame outlives it: others may wait on what lies there until the runtime has stopped (park.c). What the end of main needs
+ * of its stack is above it, here. */
+static NOINLINE void run_main(void *arg)
+{
+    const struct main_call *c = arg;
+    char room[MAIN_ROOM], *used = room;
+    at_ptr_store_rlx(&m_curg(mag__m_self())->fn, (void *)(uintptr_t)c->fn); /* for dumps */
+    c->fn(c->arg);
+    __asm__ volatile("" ::"r"(used) : "memory"); /* so that this frame is there until then */
+}
+
 int mag_run_with(const mag_config *cfg, mag_fn fn, void *arg)
 {
     if (fn == NULL)
@@ -132,8 +150,9 @@ int mag_run_with(const mag_config *cfg, mag_fn fn, void *arg)
     int r = start(cfg, false);
     if (r != 0)
         return r;
-    struct spawn s = {.fn = fn,
-                      .arg = arg,
+    struct main_call call = {.fn = fn, .arg = arg};
+    struct spawn s = {.fn = run_main,
+                      .arg = &call,
                       .name = "main",
                       .stack_class = SPAWN_DEFAULT,
                       .flags = G_MAIN,

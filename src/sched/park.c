@@ -115,7 +115,7 @@ static void after_end(struct m *m, struct g *g)
 }
 
 /* Main's frame outlives it: others may wait on what lies there until the runtime has stopped. So its stack is not used again,
- * and what its end needs is done here, on g0's. */
+ * and what its end needs is done here, on g0's, or above that frame (run/init.c). */
 static void after_main(struct m *m, struct g *g)
 {
     san_unbound(g);
