@@ -43,6 +43,7 @@ const char *const mag__g_reason_name[WAIT_MAX] = {
     [WAIT_GROUP] = "group",
     [WAIT_READ] = "io read",
     [WAIT_WRITE] = "io write",
+    [WAIT_FILE] = "io file",
 };
 
 static struct g_slab *slab_of(const struct g *g) { return (struct g_slab *)((uintptr_t)g & ~(uintptr_t)(G_SLAB - 1)); }

@@ -33,7 +33,7 @@ enum g_flag {
 
 /* Why a goroutine waits, for the dump. The index of a word in mag__g_reason_name. */
 enum g_reason { WAIT_NONE, WAIT_WG, WAIT_SLEEP, WAIT_SEND, WAIT_RECEIVE, WAIT_SELECT, WAIT_MUTEX, WAIT_RWMUTEX, WAIT_COND,
-                WAIT_SEM, WAIT_ONCE, WAIT_GROUP, WAIT_READ, WAIT_WRITE, WAIT_MAX };
+                WAIT_SEM, WAIT_ONCE, WAIT_GROUP, WAIT_READ, WAIT_WRITE, WAIT_FILE, WAIT_MAX };
 
 struct group;
 struct locals;

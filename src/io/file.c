@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* file.c: files, which are never waited for but take their time: what the page cache has is read at once, everything else blocks its
- * thread with the P free. A write in flight is waited for, whatever the deadline.
+ * thread with the P free, or is the kernel's business alone (uring.c). A write in flight is waited for, whatever the deadline.
  */
 #include "io/io.h"
+#include "io/uring.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#ifdef MAG_HOSTILE
+enum { FEW = 1 };
+#else
+enum { FEW = 32 };
+#endif
 
 int mag_open(const char *path, int flags, mode_t mode)
 {
@@ -28,13 +35,6 @@ int mag_open(const char *path, int flags, mode_t mode)
     mag__io_adopt(fd, (disk ? DESC_FILE : 0) | ((flags & O_DIRECT) != 0 ? DESC_DIRECT : 0));
     return fd;
 }
-
-struct piece {
-    void *buf;
-    size_t n;
-    off_t at;
-    bool write;
-};
 
 static bool is_refusal(ssize_t r) { return r == -EAGAIN || r == -EOPNOTSUPP || r == -ENOSYS; }
 
@@ -58,6 +58,29 @@ static bool has_passed(int64_t deadline)
     return deadline <= MAG_TRY || (deadline != MAG_FOREVER && mag__os_now() >= deadline);
 }
 
+static ssize_t block(int fd, const struct piece *a)
+{
+    ssize_t r;
+    mag_block_begin();
+    do
+        r = io_result(a->write ? pwrite(fd, a->buf, a->n, a->at) : pread(fd, a->buf, a->n, a->at));
+    while (r == -EINTR);
+    mag_block_end();
+    return r;
+}
+
+/* A few are quickest on a thread each; of many, those that the kernel can do without one go to it. */
+static ssize_t wait_for_disk(struct io *io, const struct piece *a)
+{
+    struct arena *arena = mag__m_self()->arena;
+    bool many = at_32_add_rlx(&arena->transfers, 1) >= FEW;
+    ssize_t r = many && passes_the_cache(io) ? mag__uring_transfer(io->fd, a, io->function) : -EAGAIN;
+    if (is_refusal(r) || r == -EINTR)
+        r = block(io->fd, a);
+    at_32_add_rlx(&arena->transfers, (uint32_t)-1);
+    return r;
+}
+
 static ssize_t transfer(int fd, struct piece a, int64_t deadline, const char *function)
 {
     struct io io;
@@ -68,11 +91,7 @@ static ssize_t transfer(int fd, struct piece a, int64_t deadline, const char *fu
     if (is_refusal(r) && r == -EAGAIN && has_passed(deadline)) {
         r = -ETIMEDOUT;
     } else if (is_refusal(r)) {
-        mag_block_begin();
-        do
-            r = io_result(a.write ? pwrite(fd, a.buf, a.n, a.at) : pread(fd, a.buf, a.n, a.at));
-        while (r == -EINTR);
-        mag_block_end();
+        r = wait_for_disk(&io, &a);
     }
     return mag__io_end(&io, r);
 }

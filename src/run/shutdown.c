@@ -13,12 +13,13 @@
  *             6 whoever waits for anything: goroutines leave the queues, which may outlive them, and threads are told
  *             7 all threads end, or the deadline passes: a goroutine that is still in foreign code keeps its thread, which
  *               ends at its next call, and with the last such thread the arena goes. Until then no stack is unmapped:
- *               it may hold pointers into others' stacks
+ *               it may hold pointers into others' stacks. The same for transfers that the kernel has not done with (io/uring.c)
  * Ordering    RUN1  state release (off) -> state cas acquire (start), load acquire (a timer's deletion): without this the next
  *                   runtime could see what the last one left half taken apart, or a timer's memory go while it still fires.
  */
 #include "run/run.h"
 #include "base/panic.h"
+#include "io/uring.h"
 #include "sched/netpoll.h"
 #include "sched/wait.h"
 
@@ -198,12 +199,14 @@ int mag__shutdown(int64_t deadline)
     wait_runtime();
     at_32_store_rel(&rt->silent, 1); /* CLK2 */
     wait_foreign();
+    mag__uring_stop(rt->arena);
     mag__wait_clear();
     wait_foreign();
     mag__globq_clear(&rt->globq);
     mag__globq_clear(&rt->held);
     bool late = !wait_threads(deadline) && orphan_stragglers();
     struct arena *arena = rt->arena;
+    late |= !mag__uring_end(arena, deadline, late);
     mag__poll_stop(&arena->poll, late);
     rt->arena = NULL;
     free_ms();

@@ -242,12 +242,12 @@ bool mag__m_is_deadlock_locked(void)
     uint32_t nms = at_32_load_rlx(&rt->nms);
     if (rt->m_ids == 0 /* main has not begun yet */ || at_32_load_rlx(&rt->nidle_ms) + rt->nlocked_ms != nms || rt->by_start)
         return false;
-    if (mag__netpoll_is_wanted() || mag__clock_next() != TIMER_NEVER || at_32_load_acq(&rt->firing) != 0) /* CLK4 */
+    if (mag__netpoll_is_wanted() || at_32_load_rlx(&rt->arena->transfers) != 0 || mag__clock_next() != TIMER_NEVER || at_32_load_acq(&rt->firing) != 0) /* CLK4 */
         return false;
     if (at_32_load_rlx(&rt->nnostack) != 0 && at_32_load_rlx(&rt->nostack_tries) <= PATIENCE)
         return false;
     return mag__globq_length(&rt->globq) == 0 && mag__globq_length(&rt->held) == 0 && live_goroutines() != 0 &&
-           mag__os_thread_count() == (int)at_32_load_rlx(&rt->nms) + 2;
+           mag__os_thread_count() == (int)(at_32_load_rlx(&rt->nms) + at_32_load_rlx(&rt->helpers)) + 2;
 }
 
 void mag__m_check_deadlock(void)

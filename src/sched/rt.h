@@ -113,6 +113,8 @@ struct arena {
     struct g_heap gs;
     struct stacks stacks;
     struct poll poll;
+    a32 transfers; /* to and from files that wait for a disk */
+    aptr uring;    /* io/uring.c: what does them when they are many; NULL: nothing yet */
     uint32_t users; /* once the runtime has ended: stragglers, and who takes it apart; rt.m_lock */
 };
 
@@ -152,6 +154,7 @@ struct rt {
     void *(*cxa_globals)(void); /* the C++ runtime's, if it is linked */
 
     ON_LINE a32 state;       /* enum rt_state */
+    a32 helpers;             /* threads beside the Ms and sysmon that wait for nothing of the program's own */
     a32 firing;              /* threads that hold goroutines whose timers have fired */
     a32 silent;              /* stopping, and nobody is in the runtime any more: no timer fires */
     a32 epoch;               /* counts starts and stops: an M of another epoch must end */
