@@ -100,6 +100,8 @@ static inline void g_set_waiting(struct g *g, enum g_reason why)
 static inline void g_set_runnable(struct g *g)
 {
     uint32_t word = at_32_load_rlx(&g->state);
+    if ((word & 0xff) == G_RUNNABLE)
+        return; /* it only changes queues, and is still woken */
     if ((word & 0xff) != G_WAITING) {
         g_set_state(g, G_RUNNABLE);
         return;
