@@ -165,6 +165,9 @@ unsigned mag__g_heap_trim(struct g_heap *h);
 /* Calls fn for every descriptor that is not free. Stops nobody: what fn sees may change while it looks. */
 void mag__g_each(struct g_heap *h, void (*fn)(struct g *g, void *arg), void *arg);
 
+/* Is it one of this heap's? */
+bool mag__g_is_of(const struct g_heap *h, const struct g *g);
+
 static inline struct g *mag__g_new_owner(struct g_heap *h, struct g_cache *c)
 {
     struct g *g = c->one;

@@ -151,6 +151,12 @@ void mag__wait_clear(void);
 bool mag__wait_pin(struct m *m);
 void mag__wait_unpin(bool pinned);
 
+/* m's runtime has ended, and g was discarded with it: decided while it lasted, it must not run in the next. */
+static inline bool m_outlived(const struct m *m, const struct g *g)
+{
+    return unlikely(m != NULL && mag__m_is_dead(m)) && mag__g_is_of(&m->arena->gs, g);
+}
+
 /* In user code: makes a chain of decided waiters runnable, through `next`. */
 void mag__wait_ready_all(struct m *m, struct waiter *first);
 
