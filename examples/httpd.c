@@ -46,7 +46,7 @@ struct connection {
     bool last;  /* nothing after this answer */
     bool gone;  /* the client does not take answers */
     int status; /* of an answer that is not the handler's, 0: none */
-    mag_time now, by;
+    mag_time now, by; /* about now; and when the request must be complete */
     http_parser parser;
 
     /* of the request */
@@ -66,7 +66,7 @@ struct connection {
 static void flush(struct connection *c)
 {
     ssize_t n = (ssize_t)c->out_length;
-    if (n > 0 && !c->gone && mag_write_full(c->fd, c->out, c->out_length, mag_in(timeout)) != n)
+    if (n > 0 && !c->gone && mag_write_full(c->fd, c->out, c->out_length, c->now + timeout) != n)
         c->gone = true;
     c->out_length = 0;
 }
@@ -79,8 +79,10 @@ static void put(struct connection *c, const char *text, size_t n)
         c->out_length += some;
         text += some;
         n -= some;
-        if (c->out_length == sizeof c->out)
+        if (c->out_length == sizeof c->out) {
+            c->now = mag_now();
             flush(c);
+        }
     }
 }
 

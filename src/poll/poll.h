@@ -44,10 +44,10 @@ enum desc_flag {
     DESC_SOCKET = 2,     /* known to be one; own ones only */
     DESC_STREAM = 4,     /* of bytes and nothing but bytes: a short read leaves nothing behind; own ones only */
     DESC_ODD = 8,        /* something beside plain data came: a short read no longer says anything */
-    DESC_FILE = 64,      /* on a disk: it can block whatever its mode; own ones only */
-    DESC_DIRECT = 128,   /* and past the page cache */
     DESC_NO_SOCKET = 16, /* a guess, of foreign ones */
     DESC_SLOW = 32,      /* a guess, of foreign ones: it cannot be asked not to block */
+    DESC_FILE = 64,      /* on a disk: it can block whatever its mode; own ones only */
+    DESC_DIRECT = 128,   /* and past the page cache */
 };
 
 #define DESC_CLOSING ((uint64_t)1 << 32) /* no call comes in any more */
