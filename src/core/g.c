@@ -309,3 +309,11 @@ NO_SANITIZE void mag__g_each(struct g_heap *h, void (*fn)(struct g *g, void *arg
                 fn(&g[i], arg);
     }
 }
+
+bool mag__g_is_of(const struct g_heap *h, const struct g *g)
+{
+    for (struct g_slab *s = at_ptr_load_acq(&h->slabs); s != NULL; s = s->older) /* GH1 */
+        if (s == slab_of(g))
+            return true;
+    return false;
+}

@@ -100,6 +100,8 @@ static inline void g_set_waiting(struct g *g, enum g_reason why)
 static inline void g_set_runnable(struct g *g)
 {
     uint32_t word = at_32_load_rlx(&g->state);
+    if ((word & 0xff) == G_RUNNABLE)
+        return; /* it only changes queues, and is still woken */
     if ((word & 0xff) != G_WAITING) {
         g_set_state(g, G_RUNNABLE);
         return;
@@ -162,6 +164,9 @@ void mag__g_free_any(struct g_heap *h, struct g *g);
 unsigned mag__g_heap_trim(struct g_heap *h);
 /* Calls fn for every descriptor that is not free. Stops nobody: what fn sees may change while it looks. */
 void mag__g_each(struct g_heap *h, void (*fn)(struct g *g, void *arg), void *arg);
+
+/* Is it one of this heap's? */
+bool mag__g_is_of(const struct g_heap *h, const struct g *g);
 
 static inline struct g *mag__g_new_owner(struct g_heap *h, struct g_cache *c)
 {

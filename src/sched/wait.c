@@ -108,7 +108,7 @@ void mag__wait_ready_all(struct m *m, struct waiter *first)
     bool running = with_p || mag__foreign_enter() == 0;
     for (struct waiter *w = first, *next; w != NULL; w = next) {
         next = w->next; /* from here on the waiter may be gone */
-        if (w->g == NULL || likely(running)) /* otherwise its goroutine is discarded anyway */
+        if (w->g == NULL || (likely(running) && !m_outlived(m, w->g))) /* otherwise its goroutine is discarded anyway */
             waiter_ready(m, w);
     }
     if (running && !with_p)

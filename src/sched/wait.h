@@ -36,6 +36,7 @@ struct waiter {
     struct g *g;                      /* NULL: a thread */
     void (*leave)(struct waiter *w);  /* takes it out of the queues it is in, for a runtime that stops; touches no others */
     struct waiter *next;              /* of those a waker has decided and not yet made runnable */
+    bool single;                      /* one source, whose lock who decides holds: nobody else can */
     int result;
     uint32_t fired;                   /* select: the case */
     struct timer timer;
@@ -64,6 +65,7 @@ static inline bool m_is_cancelled(const struct m *m) { return m != NULL && unlik
 static ALWAYS_INLINE void waiter_init(struct waiter *w, struct g *g, bool several, void (*leave)(struct waiter *w))
 {
     w->result = 0;
+    w->single = !several;
     w->leave = leave;
     w->timer.home = NULL;
     w->g = g;
@@ -78,6 +80,7 @@ static ALWAYS_INLINE void waiter_init(struct waiter *w, struct g *g, bool severa
 static inline void waiter_init_thread(struct waiter *w, void (*leave)(struct waiter *w))
 {
     w->result = 0;
+    w->single = false;
     w->leave = leave;
     w->timer.home = NULL;
     w->g = NULL;
@@ -90,6 +93,10 @@ static inline void waiter_init_thread(struct waiter *w, void (*leave)(struct wai
 /* Whoever gets READY makes it runnable. */
 static inline enum decided waiter_decide(struct waiter *w, enum wait_state how)
 {
+    if (likely(w->single)) { /* its after-step made it visible under the lock that the caller holds */
+        at_64_store_rlx(w->word, w->ticket | how);
+        return DECIDED_READY;
+    }
     uint64_t seen = at_64_load_rlx(w->word);
     for (;;) {
         uint64_t state = seen - w->ticket;
@@ -150,6 +157,12 @@ void mag__wait_clear(void);
 /* Between these nobody's stack goes away, and so no waiter. For threads outside the runtime; others need not. */
 bool mag__wait_pin(struct m *m);
 void mag__wait_unpin(bool pinned);
+
+/* m's runtime has ended, and g was discarded with it: decided while it lasted, it must not run in the next. */
+static inline bool m_outlived(const struct m *m, const struct g *g)
+{
+    return unlikely(m != NULL && mag__m_is_dead(m)) && mag__g_is_of(&m->arena->gs, g);
+}
 
 /* In user code: makes a chain of decided waiters runnable, through `next`. */
 void mag__wait_ready_all(struct m *m, struct waiter *first);

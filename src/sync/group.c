@@ -94,7 +94,8 @@ static void wake_from_user_code(struct g_ext *list)
     bool with_p = m != NULL && m->p != NULL, running = with_p || mag__foreign_enter() == 0;
     for (struct g_ext *x = list, *next; x != NULL && running; x = next) {
         next = x->woken; /* from here on it may be gone */
-        mag__wake_any(m, at_ptr_load_rlx(&x->g));
+        if (!m_outlived(m, at_ptr_load_rlx(&x->g)))
+            mag__wake_any(m, at_ptr_load_rlx(&x->g));
     }
     if (running && !with_p)
         mag__foreign_leave();
