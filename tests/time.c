@@ -357,7 +357,7 @@ static void several_reset_one(void *arg)
         if (threads)
             T_EQ(pthread_join(thread, NULL), 0);
         T_LE(crossed.values + crossed.pending, 2 * t_scale(20000));
-        T_GT(crossed.values, 0);
+        T_GT(crossed.values + crossed.pending, 0); /* the reader may have come last of all */
         mag_timer_unref(crossed.t);
     }
 }
