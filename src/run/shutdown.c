@@ -86,7 +86,7 @@ static bool some_in_runtime(void)
     bool some = false;
     mag__lock_take(&rt->m_lock);
     for (struct m *m = at_ptr_load_rlx(&rt->ms); m != NULL; m = m->next_all)
-        some |= at_32_load_rlx(&m->live) != 0 && !m->gone && m_in_rt(m);
+        some |= at_32_load_rlx(&m->live) != 0 && !m->gone && at_32_load_acq(&m->in_rt) != 0; /* TOK3 */
     mag__lock_give(&rt->m_lock);
     return some;
 }

@@ -26,7 +26,7 @@ void mag_block_begin(void)
     if (likely(!mag__m_is_dead(m)) && p != NULL && unlikely(somebody_waits(p)))
         mag__retake_announced();
     compiler_barrier();
-    at_32_store_rlx(&m->in_rt, 0);
+    at_32_store_rel(&m->in_rt, 0); /* TOK3 */
 }
 
 void mag_block_end(void)

@@ -176,11 +176,14 @@ bool mag__clock_delete(struct timer *t)
     }
     if (likely(alive))
         return pending;
+    bool of_this_run = false;
     if (mag__foreign_enter() == 0) { /* also a straggler, of a timer that it added in the next runtime */
-        pending = delete_if_of(t, at_32_load_rlx(&mag__rt.epoch));
+        uint32_t epoch = at_32_load_rlx(&mag__rt.epoch);
+        of_this_run = t->epoch == epoch;
+        pending = delete_if_of(t, epoch);
         mag__foreign_leave();
-    } else {
-        wait_for_silence();
     }
+    if (!of_this_run)
+        wait_for_silence(); /* the end may have begun in between: its heaps are still there, and so is the timer */
     return pending;
 }

@@ -15,6 +15,8 @@
  *                   see the P's ring, caches and counters as they were before its last holder used them.
  *             TOK2  p->m store release (p_acquire) -> acquire (who looks for a P's token): without this it could compare the
  *                   token word of an M that it sees unwritten.
+ *             TOK3  in_rt := 0 release (leave, block) -> acquire (shutdown): without this what a goroutine did last in the
+ *                   runtime could come after it was taken apart.
  * Nesting     in_rt tells a signal handler that interrupted the runtime from a goroutine that lost its P.
  * Rejected    an in_rt flag against a retake flag with membarrier: loses Ps unless it grows a third state, and a take
  *             costs 10 to 15 us instead of 0.1 to 0.3.
@@ -50,7 +52,7 @@ static inline void mag__token_leave(struct m *m)
     at_ptr_store_rel(&m->tok, m->p); /* TOK1 */
     hostile_point();
     compiler_barrier();
-    at_32_store_rlx(&m->in_rt, 0);
+    at_32_store_rel(&m->in_rt, 0); /* TOK3 */
 }
 
 /* The P that m's goroutine has in user code, NULL: none, or m is in the runtime. It may be gone by now. */

@@ -171,10 +171,10 @@ static NOINLINE int wait_thread(struct op *op, int64_t deadline)
     mag__chan_enqueue_locked(&op->x);
     mag__spin_give(&c->lock);
     mag__wait_thread(&op->w, deadline);
-    if (waiter_outcome(&op->w) != WAIT_LATE)
-        return op->w.result;
-    mag__chan_leave(&op->x);
-    return -ETIMEDOUT;
+    bool late = waiter_outcome(&op->w) == WAIT_LATE;
+    if (late || op->w.result == -ESHUTDOWN)
+        mag__chan_leave(&op->x); /* somebody may have it in hand, under the lock, though he did not decide it */
+    return late ? -ETIMEDOUT : op->w.result;
 }
 
 static NOINLINE int wait_until(struct m *m, struct op *op, enum g_reason why, int64_t deadline)
