@@ -197,8 +197,8 @@ int mag__shutdown(int64_t deadline)
     collect_ps();
     send_idle_ms_home();
     wait_runtime();
-    at_32_store_rel(&rt->silent, 1); /* CLK2 */
     wait_foreign();
+    at_32_store_rel(&rt->silent, 1); /* CLK2: nobody touches a heap any more, threads outside neither */
     mag__uring_stop(rt->arena);
     mag__wait_clear();
     wait_foreign();
