@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* entry_aarch64.S: where a fresh goroutine stack begins, and where unwinders end. See switch.h.
+/* entry_aarch64.S: where a fresh goroutine stack begins, and where unwinders end; and a way back. See switch.h.
  * A jump with a return address laid by hand, not a call: a call that never returns would leave the processor's stack of return
  * addresses one entry ahead for whoever runs after this goroutine. */
 
@@ -18,5 +18,26 @@ mag__arch_entry:                        /* x0 prev, x1 self, x2 m, x3 after; [sp
 1:      brk     #1                      /* it does not return */
         .cfi_endproc
         .size   mag__arch_entry, . - mag__arch_entry
+
+/* See switch.h. */
+        .globl  mag__arch_detour
+        .hidden mag__arch_detour
+        .type   mag__arch_detour, %function
+        .p2align 4
+mag__arch_detour:                       /* x0 to x4: for the function in x5 */
+        .cfi_startproc
+        stp     x29, x30, [sp, -16]!
+        .cfi_adjust_cfa_offset 16
+        .cfi_offset x29, -16
+        .cfi_offset x30, -8
+        mov     x29, sp
+        blr     x5
+        ldp     x29, x9, [sp], 16
+        .cfi_adjust_cfa_offset -16
+        .cfi_restore x29
+        .cfi_register x30, x9
+        br      x9
+        .cfi_endproc
+        .size   mag__arch_detour, . - mag__arch_detour
 
         .section .note.GNU-stack, "", %progbits

@@ -13,6 +13,13 @@
  * return to prev's caller; either costs a misprediction for each frame on the way back to user code. (Measured, two
  * goroutines that yield to each other: out of line with a jump 28 ns, inline 14.5.)
  *
+ * What remains is the return to the caller after a switch: predicted is the call of whoever was left. Where goroutines that meet
+ * call from different places, as those at a channel do, that is wrong each time, 10 ns. mag__arch_detour calls a function and
+ * goes back to its own caller by a jump, which is predicted by where the program came from. The function's return is predicted too,
+ * as everybody who waits there has called it from the same place. (A round trip of a channel: 66 ns with returns, 44 with jumps.)
+ * Rejected: jumping back from every wait. What lies on the processor's stack is one entry too many then, and the next returns
+ * further out miss: not for calls that are mostly wrapped in others, or mostly made from one place.
+ *
  * A fresh stack starts in mag__arch_entry, which calls the function left there by mag__arch_prepare with the same four
  * values. Unwinders find the outermost frame there.
  */
@@ -41,6 +48,10 @@ struct switched {
 typedef void (*arch_entry)(struct g *prev, struct g *self, struct m *m, g_after after);
 
 void mag__arch_entry(void);
+
+/* fn(m, a, b, c, d), for functions that switch. */
+typedef int (*arch_detour)(struct m *m, void *a, void *b, int64_t c, int64_t d);
+int mag__arch_detour(struct m *m, void *a, void *b, int64_t c, int64_t d, arch_detour fn);
 
 /* Makes a context that starts entry on a fresh stack. `top` is 16-aligned. */
 static inline void mag__arch_prepare(struct context *c, char *top, arch_entry entry)

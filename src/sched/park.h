@@ -62,7 +62,7 @@ static inline bool must_pass_g0(struct m *m, struct g *g)
 }
 
 /* The next G if this P knows one that can run; g0 otherwise. */
-static inline struct g *next_or_g0(struct m *m, struct p *p)
+static ALWAYS_INLINE struct g *next_or_g0(struct m *m, struct p *p)
 {
     struct g *g;
     if (unlikely(m_locked(m) != NULL))

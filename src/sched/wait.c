@@ -80,25 +80,23 @@ void mag__wait_thread(struct waiter *w, int64_t deadline)
 
 /* ---- waking ---- */
 
-bool mag__wait_pin(struct m *m)
+void mag__wait_pin_thread(void)
 {
-    if (likely(m != NULL && !mag__m_is_dead(m)))
-        return false; /* while a thread of the runtime lives, so do the stacks of its time */
     at_32_add_rlx(&mag__rt.foreign, 1);
     at_fence_seq(); /* FOR1 */
-    return true;
 }
 
-void mag__wait_unpin(bool pinned)
+COLD void mag__wait_ready_lost(struct m *m, struct g *g)
 {
-    if (pinned)
-        mag__foreign_leave();
+    if (mag__foreign_enter() != 0)
+        return; /* its goroutine is discarded anyway */
+    if (!m_outlived(m, g))
+        mag__wake_global(g);
+    mag__foreign_leave();
 }
 
-void mag__wait_ready_all(struct m *m, struct waiter *first)
+void mag__wait_ready_chain(struct m *m, struct waiter *first)
 {
-    if (first == NULL)
-        return;
     if (m != NULL) {
         if (unlikely(m_in_rt(m)))
             mag__panic_misuse("a synchronisation call in a signal handler that interrupted the runtime");

@@ -4,7 +4,8 @@
  * What        a waiter lives on the stack of who waits and hangs in the queues of what it waits for. One word decides: who moves
  *             it out of PREPARING or PARKED has won (a value, a close, the deadline), everybody else has lost and leaves the
  *             waiter alone. A goroutine's word is in its descriptor, which stays while the stack may go.
- * Protocol    goroutine, one source     word := PARKED; leave the stack; the after-step makes it visible (its last touch)
+ * Protocol    goroutine, one source     leave the stack; the after-step makes it visible (its last touch). Nobody else can
+ *                                       decide it, so it needs no word
  *             goroutine, several        word := PREPARING; visible at each source; leave the stack; the after-step moves it
  *                                       to PARKED, or finds it decided and makes it runnable itself
  *             waker                     decides; a goroutine found PARKED is made runnable, one found PREPARING is not: its
@@ -31,7 +32,7 @@ enum wait_state { WAIT_FREE, WAIT_PREPARING, WAIT_PARKED, WAIT_WOKEN, WAIT_LATE,
 #define WAIT_ONE ((uint64_t)0x200)        /* tickets count in these */
 
 struct waiter {
-    a64 *word;
+    a64 *word;                        /* these two: unless single */
     uint64_t ticket;
     struct g *g;                      /* NULL: a thread */
     void (*leave)(struct waiter *w);  /* takes it out of the queues it is in, for a runtime that stops; touches no others */
@@ -67,13 +68,15 @@ static ALWAYS_INLINE void waiter_init(struct waiter *w, struct g *g, bool severa
     w->result = 0;
     w->single = !several;
     w->leave = leave;
-    w->timer.home = NULL;
     w->g = g;
+    if (!several)
+        return;
+    w->timer.home = NULL;
     w->word = &g->wait;
     w->ticket = (at_64_load_rlx(&g->wait) | (WAIT_ONE - 1)) + 1;
-    if (several && g_may_cancel(g))
+    if (g_may_cancel(g))
         w->ticket |= WAIT_MAY_CANCEL;
-    at_64_store_rlx(&g->wait, w->ticket | (several ? WAIT_PREPARING : WAIT_PARKED));
+    at_64_store_rlx(&g->wait, w->ticket | WAIT_PREPARING);
 }
 
 /* A thread's: it may be woken while it is still awake. */
@@ -93,10 +96,8 @@ static inline void waiter_init_thread(struct waiter *w, void (*leave)(struct wai
 /* Whoever gets READY makes it runnable. */
 static inline enum decided waiter_decide(struct waiter *w, enum wait_state how)
 {
-    if (likely(w->single)) { /* its after-step made it visible under the lock that the caller holds */
-        at_64_store_rlx(w->word, w->ticket | how);
+    if (likely(w->single)) /* its after-step made it visible under the lock that the caller holds */
         return DECIDED_READY;
-    }
     uint64_t seen = at_64_load_rlx(w->word);
     for (;;) {
         uint64_t state = seen - w->ticket;
@@ -154,9 +155,21 @@ void mag__wait_thread(struct waiter *w, int64_t deadline);
 /* Shutdown, while no goroutine runs: goroutines leave their queues, threads get -ESHUTDOWN. */
 void mag__wait_clear(void);
 
-/* Between these nobody's stack goes away, and so no waiter. For threads outside the runtime; others need not. */
-bool mag__wait_pin(struct m *m);
-void mag__wait_unpin(bool pinned);
+/* Between these nobody's stack goes away, and so no waiter. While a thread of the runtime lives, so do the stacks of its time:
+ * only threads outside must count. */
+void mag__wait_pin_thread(void);
+static inline bool mag__wait_pin(const struct m *m)
+{
+    if (likely(m != NULL && !mag__m_is_dead(m)))
+        return false;
+    mag__wait_pin_thread();
+    return true;
+}
+static inline void mag__wait_unpin(bool pinned)
+{
+    if (unlikely(pinned))
+        mag__foreign_leave();
+}
 
 /* m's runtime has ended, and g was discarded with it: decided while it lasted, it must not run in the next. */
 static inline bool m_outlived(const struct m *m, const struct g *g)
@@ -164,7 +177,34 @@ static inline bool m_outlived(const struct m *m, const struct g *g)
     return unlikely(m != NULL && mag__m_is_dead(m)) && mag__g_is_of(&m->arena->gs, g);
 }
 
+/* In the runtime, and without a P. */
+void mag__wait_ready_lost(struct m *m, struct g *g);
+
 /* In user code: makes a chain of decided waiters runnable, through `next`. */
-void mag__wait_ready_all(struct m *m, struct waiter *first);
+void mag__wait_ready_chain(struct m *m, struct waiter *first);
+static inline void mag__wait_ready_all(struct m *m, struct waiter *first)
+{
+    if (first != NULL)
+        mag__wait_ready_chain(m, first);
+}
+
+/* The same for one alone, by a goroutine that most likely has its P. */
+static ALWAYS_INLINE void mag__wait_ready_one(struct m *m, struct waiter *w)
+{
+    if (w == NULL)
+        return;
+    struct g *g = w->g;
+    if (unlikely(m == NULL || g == NULL || m_in_rt(m))) {
+        w->next = NULL;
+        mag__wait_ready_chain(m, w);
+        return;
+    }
+    struct p *p = mag__token_enter(m);
+    if (likely(p != NULL))
+        mag__wake_next(p, g);
+    else
+        mag__wait_ready_lost(m, g);
+    mag__token_leave(m);
+}
 
 #endif

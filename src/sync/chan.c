@@ -34,38 +34,25 @@ static inline void copy(void *to, const void *from, size_t n)
 
 /* ---- queues ---- */
 
-void mag__chan_enqueue_locked(struct chan_wait *x)
-{
-    struct chan_queue *q = x->send ? &x->c->senders : &x->c->receivers;
-    x->next = NULL;
-    x->prev = q->last;
-    if (q->last == NULL)
-        q->first = x;
-    else
-        q->last->next = x;
-    q->last = x;
-    at_32_store_rlx(&x->queued, 1);
-    at_32_bump_owner(&q->n, 1);
-}
-
 static inline void unlink_locked(struct chan_queue *q, struct chan_wait *x)
 {
     if (x->prev == NULL)
-        q->first = x->next;
+        at_ptr_store_rlx(&q->first, x->next);
     else
         x->prev->next = x->next;
     if (x->next == NULL)
         q->last = x->prev;
     else
         x->next->prev = x->prev;
-    at_32_store_rlx(&x->queued, 0);
-    at_32_bump_owner(&q->n, (uint32_t)-1);
+    at_32_store_rlx(&x->queued, QUEUED_NOT);
 }
 
 void mag__chan_leave(struct chan_wait *x)
 {
+    if (at_32_load_rlx(&x->queued) == QUEUED_NOT)
+        return;
     mag__spin_take(&x->c->lock);
-    if (at_32_load_rlx(&x->queued) != 0)
+    if (at_32_load_rlx(&x->queued) == QUEUED_IN)
         unlink_locked(x->send ? &x->c->senders : &x->c->receivers, x);
     mag__spin_give(&x->c->lock);
 }
@@ -74,44 +61,46 @@ void mag__chan_leave(struct chan_wait *x)
 static inline struct chan_wait *take_locked(struct chan_queue *q, bool *ready)
 {
     struct chan_wait *x;
-    while ((x = q->first) != NULL) {
-        unlink_locked(q, x);
+    while ((x = at_ptr_load_rlx(&q->first)) != NULL) {
+        at_ptr_store_rlx(&q->first, x->next);
+        if (x->next == NULL)
+            q->last = NULL;
+        else
+            x->next->prev = NULL;
         enum decided d = waiter_decide(x->w, WAIT_WOKEN);
         if (likely(d != DECIDED_LOST)) {
             *ready = d == DECIDED_READY;
             return x;
         }
+        at_32_store_rlx(&x->queued, QUEUED_TAKEN);
     }
     return NULL;
 }
 
-/* What the taken one will see when it wakes up. Its stack is its own again as soon as it runs: the last touch is the chain. */
-static inline void tell(struct chan_wait *x, int result, bool ready, struct waiter ***woken)
+/* What the taken one will see when it wakes up: its stack is its own again as soon as it runs. Who is to be made runnable, or NULL. */
+static inline struct waiter *tell(struct chan_wait *x, int result, bool ready)
 {
     struct waiter *w = x->w;
     w->fired = x->index;
     w->result = result;
-    if (ready) {
-        w->next = NULL;
-        **woken = w;
-        *woken = &w->next;
-    }
+    at_32_store_rlx(&x->queued, ready ? QUEUED_NOT : QUEUED_TAKEN);
+    return ready ? w : NULL;
 }
 
 /* ---- the two operations ---- */
 
 static inline char *slot(mag_chan *c, size_t i) { return c->buf + (i >= c->cap ? i - c->cap : i) * c->elem; }
 
-int mag__chan_send_locked(mag_chan *c, const void *elem, struct waiter ***woken)
+static ALWAYS_INLINE int send_locked(mag_chan *c, const void *elem, struct waiter **woken)
 {
     bool ready;
     struct chan_wait *x;
     if (unlikely(at_32_load_rlx(&c->closed) != 0))
         return -EPIPE;
-    if ((x = take_locked(&c->receivers, &ready)) != NULL) {
-        if (x->elem != NULL)
+    if (chan_some_wait(&c->receivers) && (x = take_locked(&c->receivers, &ready)) != NULL) {
+        if (likely(x->elem != NULL))
             copy(x->elem, elem, c->elem);
-        tell(x, 0, ready, woken);
+        *woken = tell(x, 0, ready);
         return 0;
     }
     uint64_t n = at_64_load_rlx(&c->count);
@@ -122,31 +111,34 @@ int mag__chan_send_locked(mag_chan *c, const void *elem, struct waiter ***woken)
     return 0;
 }
 
-int mag__chan_recv_locked(mag_chan *c, void *elem, struct waiter ***woken)
+static ALWAYS_INLINE int recv_locked(mag_chan *c, void *elem, struct waiter **woken)
 {
     bool ready;
     struct chan_wait *x;
     uint64_t n = at_64_load_rlx(&c->count);
     if (n != 0) {
-        if (elem != NULL)
+        if (likely(elem != NULL))
             copy(elem, slot(c, c->head), c->elem);
         c->head = c->head + 1 == c->cap ? 0 : c->head + 1;
-        if ((x = take_locked(&c->senders, &ready)) != NULL) {
+        if (chan_some_wait(&c->senders) && (x = take_locked(&c->senders, &ready)) != NULL) {
             copy(slot(c, c->head + n - 1), x->elem, c->elem);
-            tell(x, 0, ready, woken);
+            *woken = tell(x, 0, ready);
         } else {
             at_64_store_rlx(&c->count, n - 1);
         }
         return 0;
     }
-    if ((x = take_locked(&c->senders, &ready)) != NULL) {
-        if (elem != NULL)
+    if (chan_some_wait(&c->senders) && (x = take_locked(&c->senders, &ready)) != NULL) {
+        if (likely(elem != NULL))
             copy(elem, x->elem, c->elem);
-        tell(x, 0, ready, woken);
+        *woken = tell(x, 0, ready);
         return 0;
     }
     return at_32_load_rlx(&c->closed) != 0 ? -EPIPE : CHAN_WOULD_BLOCK;
 }
+
+int mag__chan_send_locked(mag_chan *c, const void *elem, struct waiter **woken) { return send_locked(c, elem, woken); }
+int mag__chan_recv_locked(mag_chan *c, void *elem, struct waiter **woken) { return recv_locked(c, elem, woken); }
 
 /* ---- waiting ---- */
 
@@ -196,28 +188,14 @@ static NOINLINE int wait_until(struct m *m, struct op *op, enum g_reason why, in
     return r != 0 ? r : op->w.result;
 }
 
-static inline int attempt(mag_chan *c, void *elem, bool send, struct waiter ***woken)
+static ALWAYS_INLINE int attempt(mag_chan *c, void *elem, bool send, struct waiter **woken)
 {
-    return send ? mag__chan_send_locked(c, elem, woken) : mag__chan_recv_locked(c, elem, woken);
+    return send ? send_locked(c, elem, woken) : recv_locked(c, elem, woken);
 }
 
-static ALWAYS_INLINE int operate(mag_chan *c, void *elem, bool send, int64_t deadline)
+/* Nothing to be done now: waits, with the lock held. Not inline: who need not wait saves no registers for it. */
+static ALWAYS_INLINE int wait_locked(struct m *m, mag_chan *c, void *elem, bool send, int64_t deadline)
 {
-    struct m *m = mag__m_self();
-    struct waiter *woken = NULL, **end = &woken;
-    if (m_is_cancelled(m))
-        return -ECANCELED;
-    bool pinned = mag__wait_pin(m);
-    mag__spin_take(&c->lock);
-    int r = attempt(c, elem, send, &end);
-    if (r != CHAN_WOULD_BLOCK || deadline <= MAG_TRY) {
-        mag__spin_give(&c->lock);
-        mag__wait_ready_all(m, woken);
-        mag__wait_unpin(pinned);
-        return r != CHAN_WOULD_BLOCK ? r : -ETIMEDOUT;
-    }
-    mag__wait_unpin(pinned);
-
     struct op op;
     op.x.c = c;
     op.x.elem = elem;
@@ -233,11 +211,12 @@ static ALWAYS_INLINE int operate(mag_chan *c, void *elem, bool send, int64_t dea
         mag__spin_give(&c->lock);
         m = mag__park_regain(m);
         mag__spin_take(&c->lock);
-        r = attempt(c, elem, send, &end);
+        struct waiter *woken = NULL;
+        int r = send ? mag__chan_send_locked(c, elem, &woken) : mag__chan_recv_locked(c, elem, &woken);
         if (r != CHAN_WOULD_BLOCK) {
             mag__spin_give(&c->lock);
             mag__token_leave(m);
-            mag__wait_ready_all(mag__m_self(), woken);
+            mag__wait_ready_one(mag__m_self(), woken);
             return r;
         }
     }
@@ -250,9 +229,39 @@ static ALWAYS_INLINE int operate(mag_chan *c, void *elem, bool send, int64_t dea
     return op.w.result;
 }
 
+static int send_waits(struct m *m, void *c, void *elem, int64_t deadline, int64_t unused)
+{
+    (void)unused;
+    return wait_locked(m, c, elem, true, deadline);
+}
+
+static int recv_waits(struct m *m, void *c, void *elem, int64_t deadline, int64_t unused)
+{
+    (void)unused;
+    return wait_locked(m, c, elem, false, deadline);
+}
+
+static ALWAYS_INLINE int operate(mag_chan *c, void *elem, bool send, int64_t deadline)
+{
+    struct m *m = mag__m_self();
+    struct waiter *woken = NULL;
+    if (m_is_cancelled(m))
+        return -ECANCELED;
+    bool pinned = mag__wait_pin(m);
+    mag__spin_take(&c->lock);
+    int r = attempt(c, elem, send, &woken);
+    if (r == CHAN_WOULD_BLOCK && deadline > MAG_TRY) {
+        mag__wait_unpin(pinned);
+        return mag__arch_detour(m, c, elem, deadline, 0, send ? send_waits : recv_waits);
+    }
+    mag__spin_give(&c->lock);
+    if (woken != NULL)
+        mag__wait_ready_one(m, woken);
+    mag__wait_unpin(pinned);
+    return r != CHAN_WOULD_BLOCK ? r : -ETIMEDOUT;
+}
+
 /* ---- the public calls ---- */
-
-
 
 mag_chan *mag_chan_new(size_t elem_size, size_t capacity)
 {
@@ -286,7 +295,7 @@ void mag_chan_unref(mag_chan *c)
         mag__panic_misuse("mag_chan_unref: more unrefs than refs");
     if (before != 1)
         return;
-    if (c->receivers.first != NULL || c->senders.first != NULL)
+    if (chan_some_wait(&c->receivers) || chan_some_wait(&c->senders))
         mag__panic_misuse("mag_chan_unref: the last reference goes while somebody waits on the channel");
     free(c);
 }
@@ -320,8 +329,14 @@ int mag_chan_close(mag_chan *c)
     int r = at_32_load_rlx(&c->closed) != 0 ? -EPIPE : 0;
     at_32_store_rlx(&c->closed, 1);
     struct chan_wait *x;
-    while ((x = take_locked(&c->receivers, &ready)) != NULL || (x = take_locked(&c->senders, &ready)) != NULL)
-        tell(x, -EPIPE, ready, &end);
+    while ((x = take_locked(&c->receivers, &ready)) != NULL || (x = take_locked(&c->senders, &ready)) != NULL) {
+        struct waiter *w = tell(x, -EPIPE, ready);
+        if (w == NULL)
+            continue;
+        w->next = NULL;
+        *end = w;
+        end = &w->next;
+    }
     mag__spin_give(&c->lock);
     mag__wait_ready_all(m, woken);
     mag__wait_unpin(pinned);

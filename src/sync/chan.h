@@ -14,13 +14,19 @@ struct chan_wait {
     struct waiter *w;
     uint32_t index;   /* select: the case */
     bool send;
-    a32 queued;       /* c's lock writes */
+    a32 queued;       /* enum; c's lock writes */
 };
 
+/* TAKEN: by one who may still be at it, under the lock, while its owner is running already. Who was parked when it was taken
+ * becomes runnable after that. */
+enum { QUEUED_NOT, QUEUED_IN, QUEUED_TAKEN };
+
 struct chan_queue {
-    struct chan_wait *first, *last;
-    a32 n; /* read without the lock to see that nobody waits */
+    aptr first; /* lock writes; read without it to see that nobody waits */
+    struct chan_wait *last;
 };
+
+static inline bool chan_some_wait(const struct chan_queue *q) { return at_ptr_load_rlx(&q->first) != NULL; }
 
 struct mag_chan {
     ON_LINE struct spin lock;
@@ -35,17 +41,28 @@ struct mag_chan {
 
 enum { CHAN_WOULD_BLOCK = 1 }; /* neither done nor failed */
 
-/* Under c's lock. 0, -EPIPE, CHAN_WOULD_BLOCK. Whoever is to be made runnable comes to the end of *woken. */
-int mag__chan_send_locked(mag_chan *c, const void *elem, struct waiter ***woken);
-int mag__chan_recv_locked(mag_chan *c, void *elem, struct waiter ***woken);
+/* Under c's lock. 0, -EPIPE, CHAN_WOULD_BLOCK. Whoever is to be made runnable comes into *woken. */
+int mag__chan_send_locked(mag_chan *c, const void *elem, struct waiter **woken);
+int mag__chan_recv_locked(mag_chan *c, void *elem, struct waiter **woken);
 
-void mag__chan_enqueue_locked(struct chan_wait *x);
+static inline void mag__chan_enqueue_locked(struct chan_wait *x)
+{
+    struct chan_queue *q = x->send ? &x->c->senders : &x->c->receivers;
+    x->next = NULL;
+    x->prev = q->last;
+    if (q->last == NULL)
+        at_ptr_store_rlx(&q->first, x);
+    else
+        q->last->next = x;
+    q->last = x;
+    at_32_store_rlx(&x->queued, QUEUED_IN);
+}
 /* Takes it out if it is still in. */
 void mag__chan_leave(struct chan_wait *x);
 /* The same for one who never comes back: if it is out already, the channel may be gone. */
 static inline void mag__chan_forget(struct chan_wait *x)
 {
-    if (at_32_load_rlx(&x->queued) != 0)
+    if (at_32_load_rlx(&x->queued) == QUEUED_IN)
         mag__chan_leave(x);
 }
 
@@ -55,12 +72,12 @@ int mag__chan_never(int64_t deadline);
 /* Would it succeed, or fail, at once? Without the lock: true is a guess, false was true at one moment. */
 static inline bool mag__chan_may_send(const mag_chan *c)
 {
-    return at_64_load_rlx(&c->count) < c->cap || at_32_load_rlx(&c->receivers.n) != 0 || at_32_load_rlx(&c->closed) != 0;
+    return at_64_load_rlx(&c->count) < c->cap || chan_some_wait(&c->receivers) || at_32_load_rlx(&c->closed) != 0;
 }
 
 static inline bool mag__chan_may_recv(const mag_chan *c)
 {
-    return at_64_load_rlx(&c->count) != 0 || at_32_load_rlx(&c->senders.n) != 0 || at_32_load_rlx(&c->closed) != 0;
+    return at_64_load_rlx(&c->count) != 0 || chan_some_wait(&c->senders) || at_32_load_rlx(&c->closed) != 0;
 }
 
 #endif

@@ -24,7 +24,9 @@ struct choice {
     struct fd_cases *fds; /* NULL: none */
 };
 
-static bool may_go_on(const mag_case *k)
+enum { SELECT_WAITS = SELECT_AGAIN - 1 }; /* nothing can go on, and the locks are held */
+
+static inline bool may_go_on(const mag_case *k)
 {
     switch (k->kind) {
     case MAG_CASE_SEND:
@@ -36,7 +38,7 @@ static bool may_go_on(const mag_case *k)
     }
 }
 
-static int do_locked(mag_case *k, struct waiter ***woken)
+static inline int do_locked(mag_case *k, struct waiter **woken)
 {
     switch (k->kind) {
     case MAG_CASE_SEND:
@@ -48,34 +50,35 @@ static int do_locked(mag_case *k, struct waiter ***woken)
     }
 }
 
-static void sort_channels(struct choice *s, const mag_case *cases, size_t n)
+static ALWAYS_INLINE size_t sort_channels(mag_chan **order, const mag_case *cases, size_t n)
 {
-    s->nlocks = 0;
+    size_t nlocks = 0;
     for (size_t i = 0; i < n; i++) {
         mag_chan *c = cases[i].chan;
         if (c == NULL || cases[i].kind > MAG_CASE_RECV)
             continue;
-        size_t k = s->nlocks;
-        while (k > 0 && s->order[k - 1] > c)
+        size_t k = nlocks;
+        while (k > 0 && order[k - 1] > c)
             k--;
-        if (k > 0 && s->order[k - 1] == c)
+        if (k > 0 && order[k - 1] == c)
             continue;
-        for (size_t j = s->nlocks++; j > k; j--)
-            s->order[j] = s->order[j - 1];
-        s->order[k] = c;
+        for (size_t j = nlocks++; j > k; j--)
+            order[j] = order[j - 1];
+        order[k] = c;
     }
+    return nlocks;
 }
 
-static void lock_all(struct choice *s)
+static ALWAYS_INLINE void lock_all(mag_chan **order, size_t n)
 {
-    for (size_t i = 0; i < s->nlocks; i++)
-        mag__spin_take(&s->order[i]->lock);
+    for (size_t i = 0; i < n; i++)
+        mag__spin_take(&order[i]->lock);
 }
 
-static void unlock_all(struct choice *s)
+static ALWAYS_INLINE void unlock_all(mag_chan **order, size_t n)
 {
-    for (size_t i = s->nlocks; i-- > 0;)
-        mag__spin_give(&s->order[i]->lock);
+    for (size_t i = n; i-- > 0;)
+        mag__spin_give(&order[i]->lock);
 }
 
 static uint32_t draw(uint32_t n)
@@ -87,7 +90,7 @@ static uint32_t draw(uint32_t n)
 }
 
 /* Does one of the cases that can go on. Its index, or -1. */
-static ptrdiff_t do_one_locked(mag_case *cases, size_t n, struct waiter ***woken)
+static ptrdiff_t do_one_locked(mag_case *cases, size_t n, struct waiter **woken)
 {
     for (;;) {
         ptrdiff_t pick = -1;
@@ -108,21 +111,21 @@ static ptrdiff_t do_one_locked(mag_case *cases, size_t n, struct waiter ***woken
     }
 }
 
-static void enqueue_all_locked(struct choice *s, const mag_case *cases)
+static ALWAYS_INLINE void enqueue_all_locked(struct choice *s, const mag_case *cases)
 {
     for (size_t i = 0; i < s->n; i++) {
         struct chan_wait *x = &s->x[i];
-        *x = (struct chan_wait){.c = cases[i].kind <= MAG_CASE_RECV ? cases[i].chan : NULL,
-                                .elem = cases[i].elem,
-                                .w = &s->w,
-                                .index = (uint32_t)i,
-                                .send = cases[i].kind == MAG_CASE_SEND};
+        x->c = cases[i].kind <= MAG_CASE_RECV ? cases[i].chan : NULL;
+        x->elem = cases[i].elem;
+        x->w = &s->w;
+        x->index = (uint32_t)i;
+        x->send = cases[i].kind == MAG_CASE_SEND;
         if (x->c != NULL)
             mag__chan_enqueue_locked(x);
     }
 }
 
-static void leave_all(struct choice *s)
+static inline void leave_all(struct choice *s)
 {
     for (size_t i = 0; i < s->n; i++)
         if (s->x[i].c != NULL)
@@ -139,7 +142,7 @@ static void leave(struct waiter *w)
             mag__chan_forget(&s->x[i]);
 }
 
-static ptrdiff_t finish(struct choice *s, mag_case *cases)
+static inline int finish(struct choice *s, mag_case *cases)
 {
     leave_all(s);
     int error = wait_error(waiter_outcome(&s->w));
@@ -150,20 +153,20 @@ static ptrdiff_t finish(struct choice *s, mag_case *cases)
     if (s->w.fired == FIRED_FD)
         return SELECT_AGAIN;
     cases[s->w.fired].result = s->w.result;
-    return (ptrdiff_t)s->w.fired;
+    return (int)s->w.fired;
 }
 
 /* In the runtime with a P, every lock held. */
-static ptrdiff_t wait_goroutine(struct m *m, struct choice *s, mag_case *cases, mag_time deadline)
+static ALWAYS_INLINE int wait_goroutine(struct m *m, struct choice *s, mag_case *cases, mag_time deadline)
 {
     waiter_init(&s->w, m_curg(m), true, leave);
     s->w.fired = FIRED_FD; /* unless a channel says otherwise, under its lock */
     enqueue_all_locked(s, cases);
-    unlock_all(s);
-    ptrdiff_t r = unlikely(s->fds != NULL) ? mag__selectfd_join(m, s->fds, &s->w) : 0;
+    unlock_all(s->order, s->nlocks);
+    int r = unlikely(s->fds != NULL) ? mag__selectfd_join(m, s->fds, &s->w) : 0;
     if (r == 0 && deadline != MAG_FOREVER && !mag__wait_arm(m, &s->w, deadline))
         r = -ENOMEM;
-    if (r == 0) {
+    if (likely(r == 0)) {
         uint64_t io = s->fds != NULL;
         at_64_bump_owner(&m->p->io_waits, io);
         m = mag__wait_park(m, &s->w, WAIT_SELECT);
@@ -179,54 +182,92 @@ static ptrdiff_t wait_goroutine(struct m *m, struct choice *s, mag_case *cases, 
     return r;
 }
 
-static ptrdiff_t wait_thread(struct choice *s, mag_case *cases, mag_time deadline)
+static NOINLINE int wait_thread(struct choice *s, mag_case *cases, mag_time deadline)
 {
     waiter_init_thread(&s->w, leave);
     enqueue_all_locked(s, cases);
-    unlock_all(s);
+    unlock_all(s->order, s->nlocks);
     mag__wait_thread(&s->w, deadline);
     return finish(s, cases);
 }
 
-static ptrdiff_t choose(struct choice *s, mag_case *cases, mag_time deadline)
+/* Every lock held, and nothing could go on. */
+static ALWAYS_INLINE int wait_locked(struct m *m, struct choice *s, mag_case *cases, mag_time deadline)
 {
-    struct m *m = mag__m_self();
-    struct waiter *woken = NULL, **end = &woken;
+    if (unlikely(m == NULL))
+        return wait_thread(s, cases, deadline);
+    if (unlikely(mag__token_enter(m) == NULL)) {
+        unlock_all(s->order, s->nlocks); /* it lost its P and may have to leave the thread, for good even: not with the locks */
+        m = mag__park_regain(m);
+        lock_all(s->order, s->nlocks);
+        struct waiter *woken = NULL;
+        ptrdiff_t i = do_one_locked(cases, s->n, &woken);
+        if (i >= 0) {
+            unlock_all(s->order, s->nlocks);
+            mag__token_leave(m);
+            mag__wait_ready_one(mag__m_self(), woken);
+            return (int)i;
+        }
+    }
+    return wait_goroutine(m, s, cases, deadline);
+}
+
+/* What needs no waiting. SELECT_WAITS: nothing can go on now. */
+static ALWAYS_INLINE int try_now(struct m *m, mag_chan **order, size_t *nlocks, mag_case *cases, size_t n, mag_time deadline)
+{
+    struct waiter *woken = NULL;
     if (m_is_cancelled(m))
         return -ECANCELED;
-    bool pinned = mag__wait_pin(m), entered = false;
-    sort_channels(s, cases, s->n);
-    for (;;) {
-        lock_all(s);
-        ptrdiff_t i = do_one_locked(cases, s->n, &end);
-        if (i >= 0 || deadline <= MAG_TRY) {
-            unlock_all(s);
-            if (entered)
-                mag__token_leave(m);
-            mag__wait_ready_all(m, woken);
-            mag__wait_unpin(pinned);
-            return i >= 0 ? i : -ETIMEDOUT;
-        }
-        if (m == NULL)
-            break;
-        if (entered || mag__token_enter(m) != NULL)
-            break;
-        unlock_all(s); /* it lost its P and may have to leave the thread, for good even: not with the locks */
+    bool pinned = mag__wait_pin(m);
+    *nlocks = sort_channels(order, cases, n);
+    lock_all(order, *nlocks);
+    ptrdiff_t i = do_one_locked(cases, n, &woken);
+    if (i < 0 && deadline > MAG_TRY) {
         mag__wait_unpin(pinned);
-        pinned = false;
-        m = mag__park_regain(m);
-        entered = true;
+        return SELECT_WAITS;
     }
+    unlock_all(order, *nlocks);
+    mag__wait_ready_one(m, woken);
     mag__wait_unpin(pinned);
-    return m != NULL ? wait_goroutine(m, s, cases, deadline) : wait_thread(s, cases, deadline);
+    return i >= 0 ? (int)i : -ETIMEDOUT;
+}
+
+/* Few channels and nothing else: the common case, with everything on the stack. */
+static int few_wait(struct m *m, void *at, void *unused, int64_t n, int64_t deadline)
+{
+    (void)unused;
+    mag_case *cases = at;
+    struct chan_wait x[FEW];
+    mag_chan *order[FEW];
+    struct choice s;
+    s.x = x;
+    s.order = order;
+    s.n = (size_t)n;
+    s.nlocks = sort_channels(order, cases, s.n);
+    s.fds = NULL;
+    return wait_locked(m, &s, cases, deadline);
+}
+
+static ALWAYS_INLINE int few(mag_case *cases, size_t n, mag_time deadline)
+{
+    struct m *m = mag__m_self();
+    mag_chan *order[FEW];
+    size_t nlocks;
+    int r = try_now(m, order, &nlocks, cases, n, deadline);
+    return r != SELECT_WAITS ? r : mag__arch_detour(m, cases, NULL, (int64_t)n, deadline, few_wait);
 }
 
 int mag__select(mag_case *cases, size_t n, struct fd_cases *fds, int64_t deadline)
 {
-    struct chan_wait few[FEW];
-    mag_chan *few_order[FEW];
-    struct choice s = {.x = few, .order = few_order, .n = n, .fds = fds};
+    struct m *m = mag__m_self();
+    struct chan_wait x[FEW];
+    mag_chan *order[FEW];
+    struct choice s;
     void *many = NULL;
+    s.x = x;
+    s.order = order;
+    s.n = n;
+    s.fds = fds;
     if (n > FEW) {
         many = malloc(n * (sizeof *s.x + sizeof *s.order));
         if (many == NULL)
@@ -234,9 +275,11 @@ int mag__select(mag_case *cases, size_t n, struct fd_cases *fds, int64_t deadlin
         s.x = many;
         s.order = (mag_chan **)(s.x + n);
     }
-    ptrdiff_t r = choose(&s, cases, deadline);
+    int r = try_now(m, s.order, &s.nlocks, cases, n, deadline);
+    if (r == SELECT_WAITS)
+        r = wait_locked(m, &s, cases, deadline);
     free(many);
-    return (int)r;
+    return r;
 }
 
 int mag__chan_never(int64_t deadline) { return mag__select(NULL, 0, NULL, deadline); }
@@ -254,5 +297,7 @@ int mag_select(mag_case *cases, size_t n, mag_time deadline)
     struct m *m = mag__m_self();
     if (m != NULL && m_in_rt(m))
         return -EPERM;
-    return likely(fds == 0) ? mag__select(cases, n, NULL, deadline) : mag__selectfd(cases, n, fds, deadline);
+    if (likely(fds == 0 && n <= FEW))
+        return few(cases, n, deadline);
+    return fds == 0 ? mag__select(cases, n, NULL, deadline) : mag__selectfd(cases, n, fds, deadline);
 }

@@ -20,10 +20,10 @@ static struct g *fire(struct timer *t, int64_t now)
 {
     mag_timer *ticker = container_of(t, mag_timer, timer);
     mag_chan *c = ticker->chan;
-    struct waiter *woken = NULL, **end = &woken;
+    struct waiter *woken = NULL;
     mag__spin_take(&c->lock);
     now = mag__os_now(); /* who runs the timers may have looked at the clock long ago: no value is older than the one before */
-    mag__chan_send_locked(c, &now, &end);
+    mag__chan_send_locked(c, &now, &woken);
     mag__spin_give(&c->lock);
     if (woken == NULL)
         return NULL;
