@@ -334,6 +334,115 @@ static void busy_with_ten(void *arg)
 }
 
 /* Every 61st slice looks there. The thread that spawns may be interrupted between its two steps, so the median counts. */
+/* Whoever is pushed aside by a spawn waits behind all that are pushed aside later. Here there is no end of those: each has two
+ * successors while there is room, so that the newest are never worked off. */
+enum { ROOM = 32 };
+static struct {
+    mag_wg wg;
+    int live, turns, over;
+    int64_t end;
+} stream;
+
+static void flows(void *arg)
+{
+    for (int i = 0; i < 2 && stream.live < ROOM && !stream.over; i++) {
+        stream.live++; /* one P, and nobody is preempted */
+        mag_wg_add(&stream.wg, 1);
+        mag_go(flows, arg);
+    }
+    stream.over |= t_now() > stream.end;
+    stream.live--;
+    mag_wg_done(&stream.wg);
+}
+
+static void has_a_turn(void *arg) { stream.over = (intptr_t)arg > 0 && ++stream.turns == (intptr_t)arg; }
+
+static void flow(void)
+{
+    stream.end = t_now() + 10 * MAG_S;
+    stream.live = 1;
+    mag_wg_add(&stream.wg, 1);
+    mag_go(flows, NULL); /* pushes aside who was spawned before */
+    wait_for(&stream.wg);
+}
+
+static void flows_over_the_oldest(void *arg)
+{
+    (void)arg;
+    mag_go(has_a_turn, (void *)1);
+    flow();
+    T_EQ(stream.turns, 1);
+}
+
+static void yields_beside(void *arg)
+{
+    while (!stream.over) {
+        has_a_turn(arg);
+        mag_yield(); /* into the ring */
+    }
+}
+
+static void flows_over_the_ring(void *arg)
+{
+    (void)arg;
+    mag_go(yields_beside, (void *)20);
+    mag_yield();
+    flow();
+    T_EQ(stream.turns, 20);
+}
+
+static void on_one_without_slices(mag_fn fn)
+{
+    memset(&stream, 0, sizeof stream);
+    T_EQ(mag_run_with(&(mag_config){.procs = 1, .slice = -1}, fn, NULL), 0);
+}
+
+static void new_ones_without_end_do_not_starve_the_oldest(void) { on_one_without_slices(flows_over_the_oldest); }
+static void new_ones_without_end_do_not_starve_the_ring(void) { on_one_without_slices(flows_over_the_ring); }
+
+/* A tree is worked off a branch at a time: few are begun and not yet ended. */
+enum { DEPTH = 12 };
+static long begun, most_begun;
+
+struct branch {
+    int depth;
+    mag_wg *wg;
+};
+
+static void branches(void *arg)
+{
+    struct branch *b = arg;
+    mag_wg wg = {0};
+    if (++begun > most_begun) /* one P */
+        most_begun = begun;
+    for (int i = 0; b->depth > 0 && i < 2; i++) {
+        mag_wg_add(&wg, 1);
+        T_EQ(MAG_GO(branches, struct branch, b->depth - 1, &wg), 0);
+    }
+    wait_for(&wg);
+    begun--;
+    mag_wg_done(b->wg);
+}
+
+static void grows_a_tree(void *arg)
+{
+    (void)arg;
+    mag_wg wg = {0};
+    mag_wg_add(&wg, 1);
+    T_EQ(MAG_GO(branches, struct branch, DEPTH, &wg), 0);
+    wait_for(&wg);
+}
+
+static void a_tree_is_worked_off_a_branch_at_a_time(void)
+{
+    begun = most_begun = 0;
+    T_EQ(mag_run_with(&(mag_config){.procs = 1, .slice = -1}, grows_a_tree, NULL), 0);
+    printf("at most %ld at once  ", most_begun);
+#ifndef MAG_HOSTILE /* which draws lots */
+    T_LT(most_begun, 20 * DEPTH); /* breadth first: half of all, 4,096 */
+#endif
+}
+
 static void a_busy_local_queue_does_not_starve_the_global_one(void)
 {
     T_EQ(mag_run_with(&(mag_config){.procs = 1, .slice = -1}, busy_with_ten, NULL), 0);
@@ -511,6 +620,9 @@ int main(int argc, char **argv)
     T_RUN(a_pair_and_a_third_share_a_p);
     T_RUN(a_yield_lets_the_other_run);
     T_RUN(a_busy_local_queue_does_not_starve_the_global_one);
+    T_RUN(new_ones_without_end_do_not_starve_the_oldest);
+    T_RUN(new_ones_without_end_do_not_starve_the_ring);
+    T_RUN(a_tree_is_worked_off_a_branch_at_a_time);
     T_RUN(a_full_ring_spills_and_all_run);
     T_RUN(idle_ps_steal);
     T_RUN(small_queues_are_left_alone);

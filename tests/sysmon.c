@@ -3,7 +3,9 @@
 #include "test.h"
 
 #include <magpie.h>
+#include <dirent.h>
 #include <pthread.h>
+#include <string.h>
 
 static int flag;
 static mag_wg gate, over;
@@ -119,10 +121,85 @@ static void at_rest_nothing_wakes_up(void)
     T_EQ(mag_stop(MAG_FOREVER), 0);
 }
 
+/* ---- what looking costs ---- */
+
+/* Processor time of the runtime's own thread so far, in ns. */
+static int64_t cost(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    int64_t ns = -1;
+    T_TRUE(tasks != NULL);
+    for (struct dirent *e; (e = readdir(tasks)) != NULL;) {
+        char path[300], name[32] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", e->d_name);
+        FILE *f = fopen(path, "r");
+        if (f == NULL)
+            continue;
+        bool it = fgets(name, sizeof name, f) != NULL && strcmp(name, "magpie-sysmon\n") == 0;
+        fclose(f);
+        snprintf(path, sizeof path, "/proc/self/task/%s/schedstat", e->d_name);
+        if (!it || (f = fopen(path, "r")) == NULL)
+            continue;
+        long long n;
+        if (fscanf(f, "%lld", &n) == 1)
+            ns = n;
+        fclose(f);
+    }
+    closedir(tasks);
+    return ns;
+}
+
+static int64_t spent, during;
+
+/* Every P has its goroutine and nobody waits: there is nothing to take from anybody. */
+static void busy(void *wg)
+{
+    for (int64_t end = t_now() + 2500 * MAG_MS; t_now() < end;)
+        if (wg == NULL)
+            mag_yield();
+    if (wg != NULL)
+        mag_wg_done(wg);
+}
+
+static void looks_on(void *computing)
+{
+    mag_wg wg = {0};
+    mag_wg_add(&wg, 1);
+    mag_go(busy, &wg);
+    if (computing == NULL)
+        mag_go(busy, NULL);
+    int64_t start = t_now();
+    while (t_now() < start + 1000 * MAG_MS)
+        if (computing == NULL)
+            mag_yield();
+    spent = cost();
+    during = t_now();
+    while (t_now() < during + 1000 * MAG_MS)
+        if (computing == NULL)
+            mag_yield();
+    spent = cost() - spent;
+    during = t_now() - during;
+    mag_wg_wait(&wg, MAG_FOREVER);
+}
+
+/* Where nothing was retaken for a second, looking costs less than a hundredth of a core. */
+static void looking_on_costs_little(void)
+{
+    static int yes = 1;
+    for (int i = 0; i < 2; i++) {
+        T_EQ(mag_run_with(&(mag_config){.procs = 2}, looks_on, i == 0 ? &yes : NULL), 0);
+        if (spent < 0)
+            return; /* this kernel does not tell */
+        printf("%s: %.2f %%  ", i == 0 ? "computing" : "yielding", 100.0 * (double)spent / (double)during);
+        T_LT(100.0 * (double)spent / (double)during, 1.0 * (double)t_state.slow);
+    }
+}
+
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
     T_RUN(slices_end_after_a_rest);
     T_RUN(at_rest_nothing_wakes_up);
+    T_RUN(looking_on_costs_little);
     return t_done();
 }

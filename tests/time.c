@@ -759,6 +759,50 @@ static void bug_the_keeper_believed_itself_another(void)
     on(16, couples);
 }
 
+/* Who waits for a tick leaves with the channel's lock held, and looks on its way off for what is next: the timers among it, one of
+ * which wanted that lock. */
+static int ticks_over;
+
+static void yields_beside(void *wg)
+{
+    while (!__atomic_load_n(&ticks_over, __ATOMIC_RELAXED))
+        mag_yield();
+    mag_wg_done(wg);
+}
+
+static void receives_ticks_just_due(void *arg)
+{
+    (void)arg;
+    mag_wg wg = {0};
+    mag_time due = mag_now() + MAG_MS;
+    mag_timer *t = mag_timer_new(due, 50 * MAG_US);
+    ticks_over = 0;
+    mag_wg_add(&wg, 4);
+    for (int i = 0; i < 4; i++)
+        mag_go(yields_beside, &wg);
+    for (long i = 0; i < t_scale(4000); i++) {
+        mag_time at;
+        for (long k = i % 16; k > 0; k--) /* five take turns: every one is once the timers' */
+            mag_yield();
+        while (mag_chan_recv(mag_timer_chan(t), &at, MAG_TRY) == 0)
+            ;
+        while (due <= mag_now())
+            due += 50 * MAG_US;
+        while (mag_now() <= due)
+            ; /* and nobody has run the timer yet */
+        T_EQ(mag_chan_recv(mag_timer_chan(t), &at, MAG_FOREVER), 0);
+    }
+    __atomic_store_n(&ticks_over, 1, __ATOMIC_RELAXED);
+    mag_wg_wait(&wg, MAG_FOREVER);
+    mag_timer_unref(t);
+}
+
+static void bug_a_receiver_ran_the_timer_it_waited_for(void)
+{
+    on(1, receives_ticks_just_due);
+    on(2, receives_ticks_just_due);
+}
+
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
@@ -779,5 +823,6 @@ int main(int argc, char **argv)
     T_RUN(signals_on_a_channel);
     T_RUN(staggered_timers_are_coalesced);
     T_RUN(bug_the_keeper_believed_itself_another);
+    T_RUN(bug_a_receiver_ran_the_timer_it_waited_for);
     return t_done();
 }

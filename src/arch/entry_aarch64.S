@@ -32,11 +32,11 @@ mag__arch_detour:                       /* x0 to x4: for the function in x5 */
         .cfi_offset x30, -8
         mov     x29, sp
         blr     x5
-        ldp     x29, x9, [sp], 16
+        ldp     x29, x30, [sp], 16
         .cfi_adjust_cfa_offset -16
         .cfi_restore x29
-        .cfi_register x30, x9
-        br      x9
+        .cfi_restore x30
+        ret                             /* a jump would need a landing pad in programs with branch protection */
         .cfi_endproc
         .size   mag__arch_detour, . - mag__arch_detour
 

@@ -66,6 +66,8 @@ static inline void mag__arch_prepare(struct context *c, char *top, arch_entry en
 
 /* mag__arch_prefetch_stack(c): the line a context stopped on, into the cache. The context may be in use meanwhile, so it is read
  * by assembly: a wrong guess costs nothing. */
+/* mag__arch_peek(at): the pointer at `at`, which may change meanwhile, read by assembly too: good for fetching ahead and for nothing
+ * else. */
 #if defined(__x86_64__)
 #include "arch/switch_x86_64.h"
 #elif defined(__aarch64__)

@@ -34,6 +34,13 @@ static ALWAYS_INLINE void mag__arch_prefetch_stack(const struct context *c)
     __asm__ volatile("ldr %0, [%1]\n\tprfm pldl1keep, [%0]\n\tprfm pldl1keep, [%0, #64]" : "=&r"(sp) : "r"(c));
 }
 
+static ALWAYS_INLINE const char *mag__arch_peek(const void *at)
+{
+    const char *p;
+    __asm__ volatile("ldr %0, [%1]" : "=r"(p) : "r"(at));
+    return p;
+}
+
 /* Rounding mode, flushing and traps. Writing fpcr drains the pipeline: only when it differs. */
 struct control {
     uint64_t fpcr;

@@ -35,6 +35,13 @@ static ALWAYS_INLINE void mag__arch_prefetch_stack(const struct context *c)
     __asm__ volatile("movq (%1), %0\n\tprefetcht0 (%0)\n\tprefetcht0 64(%0)" : "=&r"(sp) : "r"(c));
 }
 
+static ALWAYS_INLINE const char *mag__arch_peek(const void *at)
+{
+    const char *p;
+    __asm__ volatile("movq (%1), %0" : "=r"(p) : "r"(at));
+    return p;
+}
+
 /* What the calling convention calls callee-saved of the floating-point state: mxcsr, with status bits that nobody relies on, and
  * the x87 control word. Reading mxcsr is slow (4 ns), and waiting for what was read takes as long again; loading it is quick.
  * So it is stored, never looked at, and loaded without asking whether it differs (measured beside an exchange: stored and

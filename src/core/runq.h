@@ -60,6 +60,15 @@ static inline bool mag__runq_put_owner(struct runq *q, struct g *g)
     return true;
 }
 
+/* Who has waited for a descriptor goes on through several calls, and then asks whether it is cancelled. */
+static inline void runq_warm_deep(const struct g *g)
+{
+    uintptr_t sp = (uintptr_t)mag__arch_peek(&g->at);
+    __builtin_prefetch(mag__arch_peek(&g->ext));
+    for (int line = 2; line < 10; line++)
+        __builtin_prefetch((void *)(sp + 64 * (uintptr_t)line), 1);
+}
+
 /* While one runs, the next ones come into the cache: the stack of the one after it, whose descriptor is there by now, and the
  * descriptor of the one after that. */
 static ALWAYS_INLINE void runq_warm(const struct runq *q, uint32_t h, uint32_t t)
@@ -75,6 +84,8 @@ static ALWAYS_INLINE void runq_warm(const struct runq *q, uint32_t h, uint32_t t
     __builtin_prefetch(far + 128);
     const struct g *near = at_ptr_load_rlx(&q->slot[(h + 1) & RUNQ_MASK]);
     mag__arch_prefetch_stack(&near->at);
+    if (at_32_load_rlx(&near->state) >> 8 == WAIT_READ)
+        runq_warm_deep(near);
 }
 
 /* Owner: the oldest, or NULL. */
@@ -142,10 +153,13 @@ uint32_t mag__runq_length(const struct runq *q);
 /* Anyone: true only if at one moment neither ring nor runnext held a G. */
 bool mag__runq_is_empty(const struct runq *q);
 
+/* Owner: is the ring? */
+static inline bool runq_ring_is_empty(const struct runq *q) { return at_32_load_rlx(&q->head) == at_32_load_rlx(&q->tail); }
+
 /* The same where only thieves touch it meanwhile: the caller's P is a token, and nobody puts. */
 static inline bool runq_is_drained(const struct runq *q)
 {
-    return at_32_load_rlx(&q->head) == at_32_load_rlx(&q->tail) && at_ptr_load_rlx(&q->next) == NULL;
+    return runq_ring_is_empty(q) && at_ptr_load_rlx(&q->next) == NULL;
 }
 
 #endif

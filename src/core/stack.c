@@ -167,11 +167,9 @@ static char *get_locked(struct stacks *s, struct stack_pool *p)
 
 /* ---- get and put ---- */
 
-char *mag__stack_get(struct stacks *s, int class, struct stack_cache *c, int cached_class)
+char *mag__stack_get_slow(struct stacks *s, int class, struct stack_cache *c, int cached_class)
 {
     bool cached = c != NULL && class == cached_class;
-    if (likely(cached && c->n != 0))
-        return c->top[--c->n];
     struct stack_pool *p = &s->pool[class];
     mag__lock_take(&p->lock);
     char *top = get_locked(s, p);
@@ -182,13 +180,9 @@ char *mag__stack_get(struct stacks *s, int class, struct stack_cache *c, int cac
     return top;
 }
 
-void mag__stack_put(struct stacks *s, int class, struct stack_cache *c, int cached_class, char *top)
+void mag__stack_put_slow(struct stacks *s, int class, struct stack_cache *c, int cached_class, char *top)
 {
     bool cached = c != NULL && class == cached_class;
-    if (likely(cached && c->n < STACK_CACHE)) {
-        c->top[c->n++] = top;
-        return;
-    }
     struct stack_pool *p = &s->pool[class];
     mag__lock_take(&p->lock);
     if (cached) { /* the colder half goes */

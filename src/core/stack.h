@@ -51,9 +51,22 @@ void mag__stack_fini(struct stacks *s);
 /* The class whose stacks hold at least `size`, or -1. */
 int mag__stack_class(size_t size);
 size_t mag__stack_usable(int class);
+char *mag__stack_get_slow(struct stacks *s, int class, struct stack_cache *c, int cached_class);
+void mag__stack_put_slow(struct stacks *s, int class, struct stack_cache *c, int cached_class, char *top);
 /* A stack, or NULL: no memory, no address space, no mappings left. */
-char *mag__stack_get(struct stacks *s, int class, struct stack_cache *c, int cached_class);
-void mag__stack_put(struct stacks *s, int class, struct stack_cache *c, int cached_class, char *top);
+static inline char *mag__stack_get(struct stacks *s, int class, struct stack_cache *c, int cached_class)
+{
+    if (likely(c != NULL && class == cached_class && c->n != 0))
+        return c->top[--c->n];
+    return mag__stack_get_slow(s, class, c, cached_class);
+}
+static inline void mag__stack_put(struct stacks *s, int class, struct stack_cache *c, int cached_class, char *top)
+{
+    if (likely(c != NULL && class == cached_class && c->n < STACK_CACHE))
+        c->top[c->n++] = top;
+    else
+        mag__stack_put_slow(s, class, c, cached_class, top);
+}
 void mag__stack_cache_drain(struct stacks *s, int class, struct stack_cache *c);
 /* Gives the memory of stacks that nobody needed since the last call back to the system. Returns how many. */
 size_t mag__stack_trim(struct stacks *s);

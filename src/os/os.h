@@ -18,6 +18,8 @@
 
 int64_t mag__os_now(void); /* monotonic nanoseconds */
 void mag__os_nap(int64_t ns);
+/* Lets the kernel run another thread here. */
+void mag__os_yield(void);
 
 /* ---- futex: process-private, 32 bits ---- */
 

@@ -70,6 +70,8 @@ int64_t mag__os_now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+void mag__os_yield(void) { sched_yield(); }
+
 void mag__os_nap(int64_t ns)
 {
     struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};

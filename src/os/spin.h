@@ -2,7 +2,8 @@
 /* spin.h: a lock for a few instructions, whose release is a plain store.
  *
  * Who         threads inside the runtime, or a foreign thread; never held across user code. A holder may lose its core to the
- *             kernel: after SPIN_PATIENCE looks the others sleep in short naps.
+ *             kernel: after a while the others sleep in short naps. They look seldom, and more and more so: a look takes the line
+ *             from the holder. (A hundred senders and a receiver on two procs: 72 ns a value with a look after each pause, 41.)
  * Ordering    SPN1  take acquire -> give release: without this what the lock guards could be read before it was taken or
  *                   written after it was given back.
  */

@@ -23,6 +23,7 @@
  *                  last use of it.
  */
 #include "poll/poll.h"
+#include "arch/switch.h"
 #include "base/panic.h"
 #include "os/os.h"
 
@@ -30,7 +31,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { CHUNK = 1 << 12, CHUNKS = 1 << 19, AHEAD = 4 };
+enum { CHUNK = 1 << 12, CHUNKS = 1 << 19, DESC_AHEAD = 8, WAIT_AHEAD = 4 };
 
 #define CHUNK_SIZE (CHUNK * sizeof(struct desc))
 #define TABLE_SIZE (CHUNKS * sizeof(aptr))
@@ -387,14 +388,27 @@ static void deliver(struct poll *p, const struct backend_event *e, struct poll_c
     mag__spin_give(&d->lock);
 }
 
+/* What a thousand wait with has left the cache since: that would be a thousand misses, one after the other. A waiter that is gone
+ * meanwhile is fetched in vain, and not looked at. */
+static void warm(struct poll *p, const struct backend_event *events, unsigned n, unsigned i)
+{
+    struct desc *d;
+    if (i + DESC_AHEAD < n && (d = mag__poll_peek(p, (int)(uint32_t)events[i + DESC_AHEAD].tag)) != NULL) {
+        __builtin_prefetch(d, 1);
+        __builtin_prefetch(&d->side[POLL_WRITE], 1);
+    }
+    if (i + WAIT_AHEAD < n && (d = mag__poll_peek(p, (int)(uint32_t)events[i + WAIT_AHEAD].tag)) != NULL) {
+        uintptr_t x = (uintptr_t)mag__arch_peek(&d->side[events[i + WAIT_AHEAD].read ? POLL_READ : POLL_WRITE].first);
+        __builtin_prefetch((void *)(x - 64), 1);
+        __builtin_prefetch((void *)x, 1);
+        __builtin_prefetch((void *)(x + 64), 1);
+    }
+}
+
 void mag__poll_deliver(struct poll *p, const struct backend_event *events, unsigned n, struct poll_chain *woken)
 {
     for (unsigned i = 0; i < n; i++) {
-        const struct desc *soon = i + AHEAD < n ? mag__poll_peek(p, (int)(uint32_t)events[i + AHEAD].tag) : NULL;
-        if (soon != NULL) { /* a thousand connections are a thousand cache misses: not one after the other */
-            __builtin_prefetch(soon, 1);
-            __builtin_prefetch(&soon->side[POLL_WRITE], 1);
-        }
+        warm(p, events, n, i);
         deliver(p, &events[i], woken);
     }
 }

@@ -9,7 +9,7 @@
 
 static bool somebody_waits(const struct p *p)
 {
-    return !runq_is_drained(&p->runq) || mag__globq_length(&mag__rt.globq) != 0;
+    return !runq_is_drained(&p->runq) || mag__lifo_length(&p->lifo) != 0 || mag__globq_length(&mag__rt.globq) != 0;
 }
 
 /* In the runtime while it looks: what it looks at stays. */

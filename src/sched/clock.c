@@ -18,7 +18,7 @@
 #include "sched/sched.h"
 
 enum { BATCH = 64, COALESCE_FROM = 64 };
-#define COALESCE_NS ((int64_t)250 * 1000)
+#define COALESCE_NS ((int64_t)400 * 1000)
 
 int64_t mag__clock_next(void)
 {
@@ -53,7 +53,7 @@ static void ready_all(struct p *p, struct g **ready, uint32_t n, bool first)
     if (list.n != 0) {
         mag__wake_urgent(list);
         if (p != NULL)
-            p->global_in = 1; /* its next turn */
+            p_global_next(p);
     }
 }
 
@@ -76,7 +76,7 @@ static bool run(struct timers *ts, struct p *p, int64_t now)
 
 bool mag__clock_run_own(struct p *p)
 {
-    p->timers_in = TIMERS_EVERY;
+    p->timers_at = at_32_load_rlx(&p->tick) + TIMERS_EVERY;
     if (mag__timer_first(&p->timers) == TIMER_NEVER)
         return false;
     int64_t now = mag__os_now();

@@ -16,6 +16,7 @@ struct fd_waiter {
 
 static enum poll_fired fire(struct poll_wait *x)
 {
+    __builtin_prefetch(x->w->g, 1); /* it is about to be put into a queue */
     enum decided d = waiter_decide(x->w, WAIT_WOKEN);
     return d == DECIDED_READY ? POLL_READY : d == DECIDED_LATER ? POLL_SERVED : POLL_LOST;
 }

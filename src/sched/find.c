@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* find.c: what runs next. One function a step, in the order of the search.
  *
- *   local    runnext, at most NEXT_STREAK times in a row; every GLOBAL_EVERY slices one G from the global queue; the ring
+ *   local    runnext, at most NEXT_STREAK times in a row; every GLOBAL_EVERY slices one G from the global queue; the newest of
+ *            those that a spawn pushed aside (core/lifo.c), at most LIFO_STREAK times; the ring
  *   global   this P's share of the global queue
  *   poll     what has come for those who wait for file descriptors (netpoll.c)
  *   steal    half of somebody's ring, for about as long as putting a thread to sleep and waking it would cost; at the end,
@@ -19,6 +20,8 @@ enum {
     NEXT_WAIT_NS = 3000,   /* a runnext that its owner leaves this long is taken */
     PAUSES = 16,           /* between two rounds */
     RESCUE_MEMORY = 3,
+    FEW_STOLEN = 16,       /* slices */
+    GATHER = 128,         /* pauses: about two microseconds */
     HELD_EVERY = 8,        /* turns in a crowd between two held goroutines, once there is room for them */
 };
 
@@ -41,7 +44,7 @@ static void rotate(struct p *p)
 
 struct g *mag__find_one_global(struct p *p)
 {
-    p->global_in = GLOBAL_EVERY;
+    p->global_at = at_32_load_rlx(&p->tick) + GLOBAL_EVERY;
     mag__netpoll_glance(p);
     if (mag__globq_length(&mag__rt.globq) == 0)
         return NULL;
@@ -54,6 +57,19 @@ struct g *mag__find_one_global(struct p *p)
         rotate(p); /* after the first of the queue, which may be urgent, is out of it */
     }
     return one;
+}
+
+struct g *mag__find_in_turn(struct p *p)
+{
+    struct g *g = NULL;
+    uint32_t tick = at_32_load_rlx(&p->tick);
+    if ((int32_t)(tick - p->timers_at) >= 0 && mag__clock_run_own(p))
+        g = mag__find_runnext(p);
+    if (g == NULL && (int32_t)(tick - p->global_at) >= 0)
+        g = mag__find_one_global(p);
+    int32_t timers = (int32_t)(p->timers_at - tick), global = (int32_t)(p->global_at - tick), next = timers < global ? timers : global;
+    p->turn_in = next > 0 ? (uint32_t)next : 1;
+    return g;
 }
 
 COLD void mag__find_passed_over(struct p *p)
@@ -99,6 +115,17 @@ static struct g *steal_next(struct p *victim)
     return g;
 }
 
+/* Half of its ring; where that is empty, the oldest of those that were pushed aside. */
+static struct g *steal_queued(struct p *p, struct p *victim, uint32_t *n)
+{
+    if (mag__rt.steal_min > 1 && p_length(victim) < mag__rt.steal_min)
+        return NULL;
+    struct g *g = mag__runq_steal(&p->runq, &victim->runq, 1, n);
+    if (g == NULL && mag__lifo_length(&victim->lifo) != 0 && (g = mag__lifo_steal(&victim->lifo)) != NULL)
+        *n = 1;
+    return g;
+}
+
 static struct g *steal_round(struct p *p, bool nexts)
 {
     struct order_walk w = mag__order_begin(at_ptr_load_acq(&mag__rt.order) /* PR1 */, &p->rng);
@@ -107,10 +134,11 @@ static struct g *steal_round(struct p *p, bool nexts)
         struct p *victim = p_at(i);
         if (victim == p || mag__idle_is(&mag__rt.idle, i) || mag__netpoll_is_brisk(victim) || hostile_chance(8))
             continue;
-        struct g *g = mag__runq_steal(&p->runq, &victim->runq, mag__rt.steal_min, &n);
+        struct g *g = steal_queued(p, victim, &n);
         if (g == NULL && nexts && (g = steal_next(victim)) != NULL)
             n = 1;
         if (g != NULL) {
+            p->stole_tick = at_32_load_rlx(&p->tick);
             COUNT_OWNER(&p->count, steals);
             COUNT_OWNER_N(&p->count, stolen, n);
             return g;
@@ -118,6 +146,14 @@ static struct g *steal_round(struct p *p, bool nexts)
     }
     COUNT_OWNER(&p->count, failed_steals);
     return NULL;
+}
+
+/* What was stolen last was little and is done already: stealing it cost more than running it, for the victim too, whose lines it
+ * takes. A moment later there is more. */
+static void let_them_gather(void)
+{
+    for (int i = 0; i < GATHER; i++)
+        cpu_relax();
 }
 
 /* Looks at the others for a while. One M at a time does. */
@@ -128,6 +164,8 @@ static struct g *steal(struct m *m, struct p *p)
     bool woken = m->searching; /* its waker had something in mind, and that was a wake-up ago */
     if (!woken && !(m->searching = mag__idle_search_begin(&mag__rt.idle)))
         return NULL;
+    if (at_32_load_rlx(&p->tick) - p->stole_tick < FEW_STOLEN)
+        let_them_gather();
     /* if everybody else is idle, what comes next comes from the kernel, a timer or a thread outside: it is awaited asleep */
     bool alone = mag__idle_count(&mag__rt.idle) + 1 >= rt_procs();
     int64_t end = mag__os_now() + (alone ? 0 : SEARCH_NS);
@@ -138,7 +176,7 @@ static struct g *steal(struct m *m, struct p *p)
         if (g == NULL)
             g = mag__find_global(p);
         if (g == NULL && last && mag__clock_run_all(p) && (g = mag__find_runnext(p)) == NULL)
-            g = mag__runq_get_owner(&p->runq);
+            g = mag__find_queued(p);
         if (g != NULL || last || must_attend(p))
             return g;
         for (int i = 0; i < PAUSES; i++)
@@ -180,7 +218,7 @@ static struct g *find_in_crowd(struct p *p)
         if ((g = let_one_in()) != NULL)
             return g;
     }
-    while ((g = mag__find_runnext(p)) != NULL || (g = mag__runq_get_owner(&p->runq)) != NULL)
+    while ((g = mag__find_runnext(p)) != NULL || (g = mag__find_queued(p)) != NULL)
         if (!hold_back(g))
             return g;
     for (uint32_t n = mag__globq_length(&mag__rt.globq); n > 0; n--) {
@@ -201,7 +239,7 @@ bool mag__find_any_work(void)
     if (mag__globq_length(&mag__rt.globq) != 0 || (mag__globq_length(&mag__rt.held) != 0 && !rt_crowded()))
         return true;
     for (uint32_t i = 0; i < rt_procs(); i++)
-        if (mag__runq_length(&p_at(i)->runq) >= mag__rt.steal_min && !mag__netpoll_is_brisk(p_at(i)))
+        if (p_length(p_at(i)) >= mag__rt.steal_min && !mag__netpoll_is_brisk(p_at(i)))
             return true;
     return false;
 }
@@ -285,6 +323,10 @@ struct g *mag__find_next(struct m *m)
             mag__clock_run_all(p);
         }
         struct g *g = NULL;
+        if (unlikely((at_32_load_rlx(&p->attention) & ATTEND_OLD) != 0)) {
+            at_32_and_rlx(&p->attention, ~(uint32_t)ATTEND_OLD);
+            mag__wake_old(p);
+        }
         if (unlikely((at_32_load_rlx(&p->attention) & ATTEND_GLOBAL) != 0)) {
             at_32_and_rlx(&p->attention, ~(uint32_t)ATTEND_GLOBAL);
             if (!crowd)
@@ -292,7 +334,7 @@ struct g *mag__find_next(struct m *m)
         }
         if (g == NULL)
             g = unlikely(crowd) ? find_in_crowd(p) : mag__find_near(p);
-        if (g == NULL && unlikely(!mag__runq_is_empty(&p->runq)))
+        if (g == NULL && unlikely(!p_is_empty(p)))
             continue; /* attention was wanted just then: what follows counts on an empty ring */
         if (g == NULL && mag__netpoll_try(p))
             continue;

@@ -20,38 +20,53 @@ static inline struct g *mag__find_runnext(struct p *p)
     return g;
 }
 
+/* The newest that was pushed aside, or the oldest of the ring. */
+static inline struct g *mag__find_queued(struct p *p)
+{
+    if (lifo_may_have(&p->lifo) && (p->lifo_streak < LIFO_STREAK || runq_ring_is_empty(&p->runq))) {
+        struct g *g = mag__lifo_pop_owner(&p->lifo, at_32_load_rlx(&p->runq.alone) != 0);
+        if (likely(g != NULL)) {
+            p->lifo_streak++;
+            return g;
+        }
+    }
+    p->lifo_streak = 0;
+    return mag__runq_get_owner(&p->runq);
+}
+
+/* Turns that do not come with every slice: the timers', the global queue's. */
+struct g *mag__find_in_turn(struct p *p);
+
 /* The next G by what this P knows itself, or NULL. */
-static inline struct g *mag__find_local(struct p *p)
+static ALWAYS_INLINE struct g *mag__find_local(struct p *p)
 {
     struct g *g;
     if (unlikely(at_32_load_rlx(&p->attention) != 0))
         return NULL;
-    if (p->next_streak < NEXT_STREAK && (g = mag__find_runnext(p)) != NULL) {
-        p->next_streak++;
+    uint32_t streak = p->next_streak;
+    if (streak < NEXT_STREAK && (g = mag__find_runnext(p)) != NULL) {
+        p->next_streak = streak + 1;
         return g;
     }
-    bool over = p->next_streak == NEXT_STREAK;
     p->next_streak = 0;
     at_32_bump_owner(&p->tick, 1);
-    if (unlikely(--p->timers_in == 0) && mag__clock_run_own(p) && (g = mag__find_runnext(p)) != NULL)
-        return g;
-    if (likely(--p->global_in != 0) || (g = mag__find_one_global(p)) == NULL)
-        g = mag__runq_get_owner(&p->runq);
-    if (g == NULL)
+    if (likely(--p->turn_in != 0) || (g = mag__find_in_turn(p)) == NULL)
+        g = mag__find_queued(p);
+    if (unlikely(g == NULL))
         return mag__find_runnext(p);
-    if (over && unlikely(mag__idle_some(&mag__rt.idle) || at_32_load_rlx(&mag__rt.idle.searching) != 0))
+    if (unlikely(streak == NEXT_STREAK) && (mag__idle_some(&mag__rt.idle) || at_32_load_rlx(&mag__rt.idle.searching) != 0))
         mag__find_passed_over(p);
     return g;
 }
 
 /* The same, then the global queue. */
-static inline struct g *mag__find_near(struct p *p)
+static ALWAYS_INLINE struct g *mag__find_near(struct p *p)
 {
     struct g *g = mag__find_local(p);
     if (g != NULL || unlikely(at_32_load_rlx(&p->attention) != 0))
         return g;
     if (unlikely(mag__timer_first(&p->timers) != TIMER_NEVER) && mag__clock_run_own(p))
-        return (g = mag__find_runnext(p)) != NULL ? g : mag__runq_get_owner(&p->runq);
+        return (g = mag__find_runnext(p)) != NULL ? g : mag__find_queued(p);
     return mag__find_global(p);
 }
 

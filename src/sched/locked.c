@@ -39,10 +39,10 @@ void mag__locked_give_away(struct m *m)
     if (p == NULL)
         return;
     m->p = NULL;
-    bool work = !mag__runq_is_empty(&p->runq) || mag__globq_length(&mag__rt.globq) != 0;
+    bool work = !p_is_empty(p) || mag__globq_length(&mag__rt.globq) != 0;
     if (work && mag__m_run(p, false) == 0)
         return;
-    mag__globq_put_list(&mag__rt.globq, mag__runq_drain_owner(&p->runq));
+    mag__globq_put_list(&mag__rt.globq, mag__p_drain(p));
     mag__idle_put(&mag__rt.idle, p->index, false);
     if (mag__find_any_work())
         mag__wake_searcher(NULL);

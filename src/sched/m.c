@@ -117,8 +117,9 @@ static void renew(struct m *m)
     must(at_ptr_load_rlx(&m->tok) == NULL && m->deferred == NULL && m->orphan == NULL);
     at_ptr_store_rlx(&m->locked, NULL);
     at_32_store_rlx(&m->announced, 0);
+    at_32_store_rlx(&m->loose, 0);
     m->p = m->handed = NULL;
-    m->searching = m->loose = m->keeper = m->ends = m->handed_search = m->handed_exit = false;
+    m->searching = m->keeper = m->ends = m->handed_search = m->handed_exit = false;
     m->lock_depth = 0;
 }
 
@@ -306,8 +307,9 @@ bool mag__m_park(struct m *m)
         bool timers = now >= until, due = timers || h.n != 0;
         if (timers)
             at_64_store_rlx(&mag__rt.keeper_woke, (uint64_t)now);
-        if (due && !mag__idle_some(&mag__rt.idle)) { /* every P is busy: one may have to be retaken */
-            mag__netpoll_bring_in(NULL, &h);
+        struct p *taken = NULL;
+        if (due && !mag__idle_some(&mag__rt.idle) && (taken = mag__retake_from_hog(m)) == NULL) {
+            mag__netpoll_bring_in(NULL, &h); /* every P is busy: one may have to be retaken */
             if (timers && mag__clock_run_all(NULL))
                 mag__sysmon_wake();
             continue;
@@ -315,17 +317,24 @@ bool mag__m_park(struct m *m)
         if (!due && (how == SLEPT_AGAIN || until < exit_at))
             continue;
         if (!take_off_idle_list(m)) {
+            if (taken != NULL)
+                mag__retake_pass_on(taken);
             mag__parker_park(&m->parker, OS_FOREVER); /* the token is on its way */
             break;
         }
         if (!due)
             return false;
-        if (!mag__p_take_idle(m)) {
+        if (taken != NULL) {
+            p_acquire(m, taken);
+        } else if (!mag__p_take_idle(m)) {
             mag__netpoll_bring_in(NULL, &h);
             return mag__m_park(m);
         }
         m->keeper = timers;
-        mag__netpoll_bring_in(m->p, &h);
+        if (taken != NULL)
+            mag__netpoll_bring_first(&h);
+        else
+            mag__netpoll_bring_in(m->p, &h);
         return true;
     }
     if (m->handed_exit)

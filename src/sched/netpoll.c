@@ -57,7 +57,7 @@ bool mag__netpoll_is_kept(void) { return at_32_load_rlx(&mag__rt.seat) != 0 || !
 static bool is_much(struct p *p)
 {
     uint32_t slice = at_32_load_rlx(&p->io_slice);
-    return (int64_t)mag__runq_length(&p->runq) * slice > (slice < WAKE_NS ? MUCH_NS : WORTH_NS);
+    return (int64_t)p_length(p) * slice > (slice < WAKE_NS ? MUCH_NS : WORTH_NS);
 }
 
 bool mag__netpoll_is_brisk(struct p *p)
@@ -133,6 +133,12 @@ void mag__netpoll_bring_in(struct p *p, const struct harvest *h)
         deliver(NULL, h, mag__os_now(), false);
         mag__foreign_leave();
     }
+}
+
+void mag__netpoll_bring_first(const struct harvest *h)
+{
+    if (h->n != 0)
+        deliver(NULL, h, mag__os_now(), true);
 }
 
 /* ---- in the search ---- */

@@ -32,6 +32,8 @@ enum slept { SLEPT_TOKEN, SLEPT_LATE, SLEPT_HARVEST, SLEPT_AGAIN };
 enum slept mag__netpoll_sleep(struct m *m, int64_t until, int64_t exit_at, struct harvest *h);
 /* Tells of it: with a P, or p NULL: with none. */
 void mag__netpoll_bring_in(struct p *p, const struct harvest *h);
+/* By who took a P for them: they come before all others. */
+void mag__netpoll_bring_first(const struct harvest *h);
 /* The M's token, wherever it sleeps. */
 void mag__netpoll_unpark(struct m *m);
 

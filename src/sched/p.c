@@ -27,9 +27,11 @@ static struct p *new_p(uint32_t index)
         return NULL;
     p->index = index;
     mag__runq_init(&p->runq, 0);
+    mag__lifo_init(&p->lifo, 0);
     rng_init(&p->rng, mag__os_random());
-    p->global_in = GLOBAL_EVERY;
-    p->timers_in = TIMERS_EVERY;
+    at_32_store_rlx(&p->hog_tick, UINT32_MAX);
+    p->global_at = GLOBAL_EVERY;
+    p->timers_at = p->turn_in = TIMERS_EVERY;
     mag__timer_init(&p->timers);
     at_32_store_rlx(&p->rescued, 1); /* the first spawn of a run wakes a helper: nothing is known about its owner yet */
     at_32_store_rlx(&p->life, P_RETIRED);
@@ -38,12 +40,21 @@ static struct p *new_p(uint32_t index)
 
 /* ---- retiring ---- */
 
+struct g_list mag__p_drain(struct p *p)
+{
+    struct g_list list = mag__runq_drain_owner(&p->runq);
+    struct g *g;
+    while ((g = mag__lifo_pop_owner(&p->lifo, false)) != NULL)
+        g_list_put(&list, g);
+    return list;
+}
+
 bool mag__p_retire(struct p *p)
 {
     uint32_t life = P_RETIRING;
     if (!at_32_cas_rlx(&p->life, &life, P_DRAINING))
         return false;
-    struct g_list list = mag__runq_drain_owner(&p->runq);
+    struct g_list list = mag__p_drain(p);
     mag__g_cache_drain(&mag__rt.arena->gs, &p->gs);
     mag__stack_cache_drain(&mag__rt.arena->stacks, mag__rt.stack_class, &p->stacks);
     at_32_store_rel(&p->life, P_RETIRED); /* PR2 */
@@ -126,7 +137,7 @@ static void end_solitude(struct p *p)
             mag__p_admit_company(p);
             if (mag__m_run(p, false) == 0)
                 return;
-            mag__globq_put_list(&mag__rt.globq, mag__runq_drain_owner(&p->runq));
+            mag__globq_put_list(&mag__rt.globq, mag__p_drain(p));
             mag__idle_put(&mag__rt.idle, p->index, false);
         } else {
             mag__os_nap(1000);
@@ -227,5 +238,7 @@ bool mag__p_take_idle(struct m *m)
         return false;
     p_acquire(m, p_at((uint32_t)i));
     mag__token_settle(m);
+    if (unlikely((m_curg(m)->flags & G_HOG) != 0))
+        mag__retake_mark(m->p, m_curg(m));
     return true;
 }

@@ -244,11 +244,20 @@ COLD void mag__park_misused(const char *function)
 
 /* ---- yielding ---- */
 
-static void after_yield(struct m *m, struct g *prev) { mag__wake_tail(m->p, prev); }
+/* mag__wake_tail, for one that was running. */
+static void after_yield(struct m *m, struct g *prev)
+{
+    struct p *p = m->p;
+    g_set_state(prev, G_RUNNABLE);
+    if (unlikely(!mag__runq_put_owner(&p->runq, prev)))
+        mag__wake_spill(p, prev);
+    if (rt_procs() > 1)
+        mag__wake_searcher(&p->count);
+}
 
 static COLD struct m *yield_locked(struct m *m)
 {
-    bool alone = mag__runq_is_empty(&m->p->runq) && mag__globq_length(&mag__rt.globq) == 0;
+    bool alone = p_is_empty(m->p) && mag__globq_length(&mag__rt.globq) == 0;
     if (alone && at_32_load_rlx(&m->p->attention) == 0)
         return m;
     return switch_to(m, m_curg(m), &m->g0, after_yield, false);
@@ -273,19 +282,37 @@ ALWAYS_INLINE struct m *mag__park_yield(struct m *m)
     return m;
 }
 
-void mag_yield(void)
+/* A goroutine that computes without a P, while Ps are idle, stands in nobody's way: the kernel shares the cores out, and a P that it
+ * took would have to be taken from it again as soon as something urgent comes. */
+static bool may_stay_loose(const struct m *m)
 {
-    struct m *m = mag__park_enter(mag__m_self(), "mag_yield");
+    return at_32_load_rlx(&m->loose) != 0 && !mag__m_is_dead(m) && mag__idle_some(&mag__rt.idle) && !rt_crowded() &&
+           mag__globq_length(&mag__rt.globq) == 0 && mag__globq_length(&mag__rt.held) == 0;
+}
+
+static ALWAYS_INLINE void yield(struct m *m, const char *function)
+{
+    if (unlikely(m == NULL || m_in_rt(m)))
+        mag__park_misused(function);
+    if (unlikely(mag__token_enter(m) == NULL)) {
+        if (may_stay_loose(m)) {
+            mag__token_leave(m);
+            mag__os_yield();
+            return;
+        }
+        m = mag__park_regain(m);
+    }
     mag__token_leave(mag__park_yield(m));
 }
+
+void mag_yield(void) { yield(mag__m_self(), "mag_yield"); }
 
 void mag_checkpoint_slow(void)
 {
     struct m *m = mag__m_self();
     if (m == NULL || m_in_rt(m))
         return; /* a load and a branch is all that others pay: no contract to break */
-    m = mag__park_enter(m, "mag_checkpoint");
-    mag__token_leave(mag__park_yield(m));
+    yield(m, "mag_checkpoint");
 }
 
 /* ---- g0 ---- */
@@ -315,6 +342,8 @@ void mag__park_loop(struct m *m)
     struct g *g;
     while ((g = next_for_thread(m)) != NULL)
         if (likely(make_ready(m->p, g))) {
+            if (unlikely((g->flags & G_HOG) != 0))
+                mag__retake_mark(m->p, g);
             running(m->p, g);
             switch_to(m, &m->g0, g, after_nothing, false);
             mag__token_settle(m);

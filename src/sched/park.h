@@ -25,12 +25,14 @@ static ALWAYS_INLINE struct m *switch_to(struct m *m, struct g *self, struct g *
     if (cxa)
         mag__park_save_cxa(&saved);
     struct control control;
-    mag__arch_control_save(&control);
+    if (!ends) /* it does not come back */
+        mag__arch_control_save(&control);
     at_ptr_store_rlx(&m->curg, next);
     san_before(self, next, ends);
     struct switched s = mag__arch_switch(self, next, m, after);
     san_after(self);
-    mag__arch_control_load(&control);
+    if (!ends)
+        mag__arch_control_load(&control);
     if (cxa)
         mag__park_load_cxa(saved);
     s.after(s.m, s.prev);
@@ -55,7 +57,11 @@ static inline void running(struct p *p, struct g *g)
 /* A goroutine and a thread that belong to each other meet by way of g0. */
 static inline bool must_pass_g0(struct m *m, struct g *g)
 {
-    if (likely((g->flags & G_LOCKED) == 0))
+    if (likely((g->flags & (G_LOCKED | G_HOG)) == 0))
+        return false;
+    if ((g->flags & G_HOG) != 0)
+        mag__retake_mark(m->p, g);
+    if ((g->flags & G_LOCKED) == 0)
         return false;
     m->deferred = g;
     return true;
@@ -78,9 +84,15 @@ static ALWAYS_INLINE struct g *next_or_g0(struct m *m, struct p *p)
     return &m->g0;
 }
 
+/* For one that leaves with a lock held, which its after-step gives back: no turns, as timers may want it. Then g0 takes them. */
+static ALWAYS_INLINE struct g *next_without_turns(struct m *m, struct p *p)
+{
+    return unlikely(p->turn_in == 1) ? &m->g0 : next_or_g0(m, p);
+}
+
 /* The goroutine that runs on m waits. `after` runs when it is off its stack and makes it visible to its waker. Returns
  * the M it woke up on, in the runtime. */
-static ALWAYS_INLINE struct m *mag__park(struct m *m, enum g_reason why, g_after after, void *after_arg)
+static ALWAYS_INLINE struct m *park(struct m *m, enum g_reason why, g_after after, void *after_arg, bool locked)
 {
     struct g *g = m_curg(m);
     struct p *p = m->p;
@@ -88,7 +100,15 @@ static ALWAYS_INLINE struct m *mag__park(struct m *m, enum g_reason why, g_after
     at_64_store_rlx(&g->since, at_64_load_rlx(&mag__rt.clock));
     g_set_waiting(g, why);
     COUNT_OWNER(&p->count, parks);
-    return switch_to(m, g, next_or_g0(m, p), after, false);
+    return switch_to(m, g, locked ? next_without_turns(m, p) : next_or_g0(m, p), after, false);
+}
+static ALWAYS_INLINE struct m *mag__park(struct m *m, enum g_reason why, g_after after, void *after_arg)
+{
+    return park(m, why, after, after_arg, false);
+}
+static ALWAYS_INLINE struct m *mag__park_locked(struct m *m, enum g_reason why, g_after after, void *after_arg)
+{
+    return park(m, why, after, after_arg, true);
 }
 
 #endif

@@ -7,6 +7,8 @@
  *                           thread's CPU clock that stands still says nothing when there are more threads than cores
  *               computing   its slice is over: rt.slice, but URGENT_SLICE while somebody waits whose timer fired or whose
  *                           descriptor became ready
+ *             Whoever wakes up for a timer or a descriptor and finds every P busy takes one himself, at once, from a goroutine that
+ *             lost its P the last time it ran: it need not prove again that it computes.
  * Afterwards  the goroutine goes on on its own thread, where the kernel shares the cores out, and gets an idle P, or queues
  *             for one, at its next call that may switch.
  * Crowds      each goroutine that computes without a P is a thread. From LOOSE_PER_P for each P on it is a crowd: the cores
@@ -70,7 +72,7 @@ COLD void mag__token_lost(struct m *m, enum lost why)
     m->p = NULL;
     if (why != LOST_SLICE)
         return;
-    m->loose = true;
+    at_32_store_rlx(&m->loose, 1);
     m_curg(m)->flags |= G_HOG;
 }
 
@@ -79,8 +81,11 @@ COLD void mag__token_lost(struct m *m, enum lost why)
 static uint32_t count_old(int64_t now)
 {
     uint32_t n = 0;
-    for (struct m *m = at_ptr_load_acq(&mag__rt.ms); m != NULL; m = m->next_all) /* MS1 */
-        n += (enum lost)(uintptr_t)at_ptr_load_rlx(&m->tok) == LOST_SLICE && now - m->lost_at >= OLD_NS;
+    for (struct m *m = at_ptr_load_acq(&mag__rt.ms); m != NULL; m = m->next_all) { /* MS1 */
+        /* it does not know of it yet, or does */
+        bool loose = (enum lost)(uintptr_t)at_ptr_load_rlx(&m->tok) == LOST_SLICE || at_32_load_rlx(&m->loose) != 0;
+        n += loose && now - (int64_t)at_64_load_rlx(&m->lost_at) >= OLD_NS;
+    }
     return n;
 }
 
@@ -109,7 +114,7 @@ static void look_at_crowd(int64_t now)
 
 static bool others_wait(const struct p *p)
 {
-    return mag__globq_length(&mag__rt.globq) != 0 || !mag__runq_is_empty(&p->runq) ||
+    return mag__globq_length(&mag__rt.globq) != 0 || !p_is_empty(p) ||
            (mag__globq_length(&mag__rt.held) != 0 && !rt_crowded());
 }
 
@@ -118,21 +123,58 @@ static bool retake(struct p *p, struct m *m, enum lost why, int64_t now)
     if (!mag__m_can_run() || !mag__token_take(m, p, why))
         return false; /* no thread to give it to; or the goroutine is in the runtime now */
     if (why == LOST_SLICE) {
-        m->lost_at = now;
+        at_64_store_rlx(&m->lost_at, (uint64_t)now);
         note_hog(m, now);
         look_at_crowd(now);
         COUNT_ANY(&mag__rt.count, retakes_computing);
     } else {
         COUNT_ANY(&mag__rt.count, retakes_blocked);
     }
-    p->global_in = 1; /* who waits longest, or is urgent, waits there */
+    p_global_next(p); /* who waits longest, or is urgent, waits there */
     p->next_streak = NEXT_STREAK;
-    if (mag__m_run(p, false) == 0)
-        return true;
-    /* no thread after all: what waits here goes where the others find it, and the P to whoever comes first */
-    mag__globq_put_list(&mag__rt.globq, mag__runq_drain_owner(&p->runq));
-    mag__idle_put(&mag__rt.idle, p->index, false);
+    p->lifo_streak = LIFO_STREAK;
+    mag__retake_pass_on(p);
     return true;
+}
+
+void mag__retake_pass_on(struct p *p)
+{
+    if (mag__m_run(p, false) == 0)
+        return;
+    /* no thread after all: what waits here goes where the others find it, and the P to whoever comes first */
+    mag__globq_put_list(&mag__rt.globq, mag__p_drain(p));
+    mag__idle_put(&mag__rt.idle, p->index, false);
+}
+
+/* ---- by who has something urgent ---- */
+
+void mag__retake_mark(struct p *p, struct g *g)
+{
+    g->flags &= (uint16_t)~G_HOG; /* unless it loses this one too */
+    at_32_bump_owner(&p->tick, 1);
+    at_32_store_rlx(&p->hog_tick, at_32_load_rlx(&p->tick));
+}
+
+struct p *mag__retake_from_hog(const struct m *self)
+{
+    uint32_t procs = rt_procs(), first = at_32_add_rlx(&mag__rt.urgent_turn, 1);
+    if (mag__m_is_dead(self) || mag__rt.slice < 0)
+        return NULL;
+    for (uint32_t i = 0; i < procs; i++) {
+        struct p *p = p_at((first + i) % procs);
+        struct m *m = at_ptr_load_acq(&p->m); /* TOK2 */
+        if (m == NULL || mag__token_peek(m) != p || at_32_load_rlx(&p->hog_tick) != at_32_load_rlx(&p->tick))
+            continue;
+        if (!mag__token_take(m, p, LOST_SLICE))
+            continue;
+        at_64_store_rlx(&m->lost_at, (uint64_t)mag__os_now());
+        COUNT_ANY(&mag__rt.count, retakes_computing);
+        at_32_bump_owner(&p->tick, 1); /* what comes is a slice of its own */
+        p->lifo_streak = LIFO_STREAK;
+        p_global_next(p);
+        return p;
+    }
+    return NULL;
 }
 
 void mag__retake_announced(void)

@@ -12,6 +12,7 @@
 #include "core/g.h"
 #include "core/globq.h"
 #include "core/idle.h"
+#include "core/lifo.h"
 #include "core/order.h"
 #include "core/parker.h"
 #include "core/runq.h"
@@ -24,6 +25,7 @@
 
 enum {
     NEXT_STREAK = 3,  /* runnexts in a row before the ring gets a turn: else a ping-pong pair starves the rest */
+    LIFO_STREAK = 16, /* likewise of the newest that were pushed aside */
     TIMERS_EVERY = 16, /* slices between two looks at the timers */
     ROTATE_EVERY = 4,  /* turns of the global queue between two rotations: about one round of the ring */
     GLOBAL_EVERY = 61, /* slices between two looks at the global queue while there is local work */
@@ -32,7 +34,7 @@ enum {
 };
 
 /* Reasons why the holder of a P must go through the full search before it runs another G. */
-enum attention { ATTEND_STOP = 1, ATTEND_RETIRE = 2, ATTEND_COMPANY = 4, ATTEND_CROWD = 8, ATTEND_GLOBAL = 16 };
+enum attention { ATTEND_STOP = 1, ATTEND_RETIRE = 2, ATTEND_COMPANY = 4, ATTEND_CROWD = 8, ATTEND_GLOBAL = 16, ATTEND_OLD = 32 };
 #define ATTEND_AT_ONCE (ATTEND_STOP | ATTEND_RETIRE | ATTEND_COMPANY) /* the holder does these before it runs anybody */
 
 /* LIVE -> RETIRING (mag_set_procs) -> DRAINING (who holds the P) -> RETIRED -> LIVE; or back from RETIRING to LIVE. */
@@ -41,18 +43,23 @@ enum p_life { P_LIVE, P_RETIRING, P_DRAINING, P_RETIRED };
 struct p {
     uint32_t index;
     struct runq runq;
+    struct lifo lifo;
     /* owner only */
     ON_LINE a32 tick;         /* time slices begun; sysmon reads it */
     uint32_t next_streak;     /* runnexts run in a row */
-    uint32_t global_in;       /* slices until the global queue gets a turn */
+    uint32_t lifo_streak;     /* and of lifo */
+    uint32_t flat;            /* the next so many that a spawn pushes aside go to the ring: there were too many for lifo */
+    uint32_t turn_in;         /* slices until one of the next two comes */
+    uint32_t global_at;       /* the slice, by tick, in which the global queue gets a turn */
+    uint32_t timers_at;       /* and in which the owner looks at its timers */
     uint32_t rotate_in;       /* turns of the global queue since the ring was rotated */
+    uint32_t stole_tick;      /* tick when something was stolen last */
     uint32_t held_in;         /* turns in a crowd since a held goroutine was let in */
     uint64_t id, id_end;      /* goroutine ids not yet given out */
     struct rng rng;
     struct g_cache gs;
     struct counters count;
     struct stack_cache stacks;
-    uint32_t timers_in;       /* slices until the owner looks at its timers */
     struct timers timers;
     a64 io_at;                /* when the kernel was last asked for events, 0: the P has been idle since; others read it */
     uint32_t io_tick;         /* and tick then */
@@ -63,10 +70,13 @@ struct p {
     a32 attention;            /* enum attention */
     a32 life;                 /* enum p_life */
     a32 rescued;              /* > 0: a G in runnext had to be rescued lately, wake somebody for the next ones */
+    a32 hog_tick;             /* tick of a slice whose goroutine lost its P the last time it ran; the owner writes */
     a64 urgent_at;            /* when a goroutine whose timer fired or whose fd became ready was last queued here */
     /* sysmon only */
     ON_LINE uint32_t seen_tick;
     int64_t seen_at;
+    uint32_t seen_top;        /* of lifo */
+    int64_t seen_top_at;
     int watch;                /* what its M's thread does: mag__os_watch, of watched; 0: none */
     uint32_t watched;
 };
@@ -79,10 +89,10 @@ struct m {
     aptr curg;                /* the G that runs here; its owner writes, dumps read */
     a32 in_rt;                /* in the runtime; the owner writes, its signal handlers and shutdown read */
     bool searching;           /* owner: counted in idle.searching */
-    bool loose;               /* owner: counted in rt.loose */
+    a32 loose;                /* counted in rt.loose; the owner writes */
     a32 announced;            /* between mag_block_begin and mag_block_end: its P is anybody's */
     a32 tid;                  /* the kernel's name for the thread */
-    int64_t lost_at;          /* sysmon: when it took the P for a slice that was over */
+    a64 lost_at;              /* when the P was taken for a slice that was over; who took it writes */
     struct g g0;
     struct parker parker;
     struct p *handed;         /* the P given by the waker; parker's token publishes it */

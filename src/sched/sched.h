@@ -36,6 +36,21 @@ bool mag__p_take_idle(struct m *m);
 
 static inline struct p *p_at(uint32_t i) { return mag__rt.ps[i]; }
 
+/* Anyone: goroutines that a thief could take at once; and whether there is none, in runnext neither. */
+static inline uint32_t p_length(const struct p *p) { return mag__runq_length(&p->runq) + mag__lifo_length(&p->lifo); }
+static inline bool p_is_empty(const struct p *p)
+{
+    return mag__lifo_length(&p->lifo) == 0 && mag__runq_is_empty(&p->runq);
+}
+/* Owner: the global queue gets the next turn. */
+static inline void p_global_next(struct p *p)
+{
+    p->global_at = at_32_load_rlx(&p->tick) + 1;
+    p->turn_in = 1;
+}
+/* Owner: all of them. */
+struct g_list mag__p_drain(struct p *p);
+
 /* ---- m.c: threads ---- */
 
 /* Gives p to a parked M or a new one. searching: the caller counted it in idle.searching. 0, or no thread can be had: p is
@@ -97,7 +112,13 @@ int64_t mag__clock_coalesce(int64_t until);
 
 /* With a P: g becomes runnable and runs next, or at the tail. */
 void mag__wake_next(struct p *p, struct g *g);
+/* The same for a new one: whoever was to run next comes after it, and before the others. */
+void mag__wake_spawned(struct p *p, struct g *g);
+/* The holder of p: those that were pushed aside long ago come into the ring. */
+void mag__wake_old(struct p *p);
 void mag__wake_tail(struct p *p, struct g *g);
+/* The ring is full: half of it and g go to the global queue. */
+void mag__wake_spill(struct p *p, struct g *g);
 /* The same as the last, and nobody is told: the caller has several. */
 void mag__wake_quietly(struct p *p, struct g *g);
 /* Without a P. */
@@ -183,6 +204,12 @@ void mag__retake_look(struct retake_look *l, int64_t now);
 void mag__retake_stop(void);
 /* Should this goroutine, which is about to run, be expected to compute for long? */
 bool mag__retake_expects_hog(const struct g *g);
+/* One that lost its P the last time it ran has got this one, as if it were a slice of its own. The holder of p. */
+void mag__retake_mark(struct p *p, struct g *g);
+/* No P is idle, and self has something urgent: a P that such a goroutine has, which is the caller's now; or NULL. */
+struct p *mag__retake_from_hog(const struct m *self);
+/* The caller holds p and has no use for it. */
+void mag__retake_pass_on(struct p *p);
 /* No P is idle: takes one whose goroutine announced that it blocks, and has it run. */
 void mag__retake_announced(void);
 

@@ -47,30 +47,35 @@ static COLD int fill_large_copy(struct g *g, const struct spawn *s, struct p *p)
     return 0;
 }
 
-static inline int fill(struct g *g, const struct spawn *s, struct p *p)
+static ALWAYS_INLINE void fill_in(struct g *g, mag_fn fn, void *arg, int stack_class, uint16_t flags, void *created)
 {
-    at_ptr_store_rlx(&g->fn, (void *)(uintptr_t)s->fn);
-    g->arg = s->arg;
+    at_ptr_store_rlx(&g->fn, (void *)(uintptr_t)fn);
+    g->arg = arg;
     g->stack = NULL;
-    g->flags = s->flags;
-    g->stack_class = (uint16_t)(s->stack_class == SPAWN_DEFAULT ? mag__rt.stack_class : s->stack_class);
-    at_ptr_store_rlx(&g->created, s->created);
+    g->flags = flags;
+    g->stack_class = (uint16_t)stack_class;
+    at_ptr_store_rlx(&g->created, created);
+}
+
+static int fill(struct g *g, const struct spawn *s, struct p *p)
+{
+    fill_in(g, s->fn, s->arg, s->stack_class == SPAWN_DEFAULT ? mag__rt.stack_class : s->stack_class, s->flags, s->created);
     g->ext = s->ext;
-    if (unlikely(s->ext != NULL))
+    if (s->ext != NULL)
         at_ptr_store_rel(&s->ext->g, g); /* GRP1 */
-    if (unlikely(s->copy_size > G_ARGS)) {
+    if (s->copy_size > G_ARGS) {
         int r = fill_large_copy(g, s, p);
         if (r != 0)
             return r;
     } else if (s->copy_size != 0) {
         g->arg = memcpy(g->args, s->copy, s->copy_size);
     }
-    if (unlikely((s->flags & G_MAIN) != 0)) { /* without a stack for main there is no run: better to say so now */
+    if ((s->flags & G_MAIN) != 0) { /* without a stack for main there is no run: better to say so now */
         g->stack = mag__stack_get(&mag__rt.arena->stacks, g->stack_class, NULL, mag__rt.stack_class);
         if (g->stack == NULL)
             return -ENOMEM;
     }
-    if (unlikely(s->name != NULL))
+    if (s->name != NULL)
         mag__g_set_name(g, s->name);
     return 0;
 }
@@ -84,21 +89,25 @@ static inline uint64_t next_id(struct p *p)
     return p->id++;
 }
 
-static inline int spawn_with_p(struct m *m, const struct spawn *s)
+static ALWAYS_INLINE void begin(struct p *p, struct g *g)
+{
+    at_64_store_rlx(&g->id, next_id(p));
+    COUNT_OWNER(&p->count, spawned);
+    mag__wake_spawned(p, g);
+}
+
+static int spawn_with_p(struct m *m, const struct spawn *s)
 {
     struct p *p = m->p;
     struct g *g = mag__g_new_owner(&mag__rt.arena->gs, &p->gs);
     if (unlikely(g == NULL))
         return -ENOMEM;
     int r = fill(g, s, p);
-    if (unlikely(r != 0)) {
+    if (unlikely(r != 0))
         mag__g_free_owner(&mag__rt.arena->gs, &p->gs, g);
-        return r;
-    }
-    at_64_store_rlx(&g->id, next_id(p));
-    COUNT_OWNER(&p->count, spawned);
-    mag__wake_next(p, g);
-    return 0;
+    else
+        begin(p, g);
+    return r;
 }
 
 static COLD int spawn_foreign(const struct spawn *s)
@@ -120,7 +129,7 @@ static COLD int spawn_foreign(const struct spawn *s)
     return r;
 }
 
-static inline int spawn(const struct spawn *s)
+int mag__spawn(const struct spawn *s)
 {
     struct m *m = mag__m_self();
     if (likely(m != NULL)) {
@@ -137,7 +146,32 @@ static inline int spawn(const struct spawn *s)
     return spawn_foreign(s);
 }
 
-int mag__spawn(const struct spawn *s) { return spawn(s); }
+static NOINLINE int spawn_plain(mag_fn fn, void *arg, const void *copy, size_t size, void *created)
+{
+    struct spawn s = {.fn = fn, .arg = arg, .copy = copy, .copy_size = size, .stack_class = SPAWN_DEFAULT, .created = created};
+    return mag__spawn(&s);
+}
+
+/* The common case of the above, a goroutine with its P, and nothing laid out in memory for it. */
+static ALWAYS_INLINE int spawn_quick(mag_fn fn, void *arg, const void *copy, size_t size, void *created)
+{
+    struct m *m = mag__m_self();
+    if (unlikely(m == NULL || m_in_rt(m) || size > G_ARGS))
+        return spawn_plain(fn, arg, copy, size, created);
+    struct p *p = mag__token_enter(m);
+    struct g *g = likely(p != NULL) ? mag__g_new_owner(&mag__rt.arena->gs, &p->gs) : NULL;
+    if (unlikely(g == NULL)) {
+        mag__token_leave(m);
+        return spawn_plain(fn, arg, copy, size, created);
+    }
+    fill_in(g, fn, arg, mag__rt.stack_class, 0, created);
+    g->ext = NULL;
+    if (size != 0)
+        g->arg = memcpy(g->args, copy, size);
+    begin(p, g);
+    mag__token_leave(m);
+    return 0;
+}
 
 /* ---- the public calls ---- */
 
@@ -145,20 +179,14 @@ int mag_go(mag_fn fn, void *arg)
 {
     if (unlikely(fn == NULL))
         return -EINVAL;
-    struct spawn s = {.fn = fn, .arg = arg, .stack_class = SPAWN_DEFAULT, .created = __builtin_return_address(0)};
-    return spawn(&s);
+    return spawn_quick(fn, arg, NULL, 0, __builtin_return_address(0));
 }
 
 int mag_go_copy(mag_fn fn, const void *arg, size_t size)
 {
     if (unlikely(fn == NULL || (arg == NULL && size != 0)))
         return -EINVAL;
-    struct spawn s = {.fn = fn,
-                      .copy = arg,
-                      .copy_size = size,
-                      .stack_class = SPAWN_DEFAULT,
-                      .created = __builtin_return_address(0)};
-    return spawn(&s);
+    return spawn_quick(fn, NULL, arg, size, __builtin_return_address(0));
 }
 
 int mag_go_with(const mag_go_config *cfg, mag_fn fn, void *arg)
@@ -185,7 +213,7 @@ int mag_go_with(const mag_go_config *cfg, mag_fn fn, void *arg)
     }
     if (cfg->group != NULL)
         return mag__rt.group_spawn == NULL ? -EPERM : mag__rt.group_spawn(cfg->group, &s);
-    return spawn(&s);
+    return mag__spawn(&s);
 }
 
 /* ---- the goroutine about itself ---- */

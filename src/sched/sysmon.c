@@ -22,6 +22,7 @@
 #define DEEP_NS (1000 * (int64_t)1000000)
 #define TRIM_NS (250 * (int64_t)1000000)
 #define FOLLOW_NS (1000 * (int64_t)1000000)
+#define OLD_NS (10 * (int64_t)1000000)
 #define GLOBAL_NS (5 * (int64_t)1000000)
 #define RELOOK_NS (20 * (int64_t)1000)
 enum { RESCUE_MEMORY = 3, TRIM_TURNS = 20000, TRIM_LATEST = 12 };
@@ -67,7 +68,7 @@ static void rescue(struct watch *w)
         return;
     for (uint32_t i = 0; i < rt_procs(); i++) {
         rescue_next(w, p_at(i));
-        if (mag__runq_length(&p_at(i)->runq) != 0)
+        if (p_length(p_at(i)) != 0)
             at_32_store_rlx(&p_at(i)->rescued, RESCUE_MEMORY);
     }
     if (mag__find_any_work())
@@ -83,6 +84,22 @@ static void look_at_global(struct watch *w, int64_t now)
     for (uint32_t i = 0; i < rt_procs(); i++)
         if (!mag__idle_is(&mag__rt.idle, i))
             at_32_or_rlx(&p_at(i)->attention, ATTEND_GLOBAL);
+}
+
+/* Under a stream of new ones the oldest that was pushed aside would never have its turn. */
+static void look_at_old(int64_t now)
+{
+    for (uint32_t i = 0; i < rt_procs(); i++) {
+        struct p *p = p_at(i);
+        uint32_t top = at_32_load_rlx(&p->lifo.top);
+        if (top != p->seen_top || mag__lifo_length(&p->lifo) == 0) {
+            p->seen_top = top;
+            p->seen_top_at = now;
+        } else if (now - p->seen_top_at >= OLD_NS) {
+            p->seen_top_at = now;
+            at_32_or_rlx(&p->attention, ATTEND_OLD);
+        }
+    }
 }
 
 /* ---- retake ---- */
@@ -214,6 +231,7 @@ static void *sysmon_main(void *arg)
         mag__netpoll_look(now, &w.pause);
         look_at_slices(&w, now);
         look_at_global(&w, now);
+        look_at_old(now);
         mag__p_collect_retiring();
         keep_house(&w, now);
         word = at_32_load_rlx(&mag__rt.sysmon_word);

@@ -13,7 +13,7 @@
 
 #include <errno.h>
 
-enum { FEW = 16 };
+enum { FEW = 16, FLAT = 1000 };
 
 void mag__wake_searcher(struct counters *count)
 {
@@ -51,7 +51,7 @@ void mag__wake_batch(struct p *p, uint32_t n)
         told(p);
 }
 
-static COLD void spill(struct p *p, struct g *g)
+COLD void mag__wake_spill(struct p *p, struct g *g)
 {
     struct globq *q = &mag__rt.globq;
     struct crate *c = mag__globq_new_crate(q);
@@ -74,13 +74,57 @@ void mag__wake_quietly(struct p *p, struct g *g)
 {
     g_set_runnable(g);
     if (unlikely(!mag__runq_put_owner(&p->runq, g)))
-        spill(p, g);
+        mag__wake_spill(p, g);
 }
 
 void mag__wake_tail(struct p *p, struct g *g)
 {
     mag__wake_quietly(p, g);
     told(p);
+}
+
+static void age(struct p *p)
+{
+    struct g *old[LIFO_SIZE];
+    uint32_t n = mag__lifo_take_old_owner(&p->lifo, old, LIFO_SIZE);
+    for (uint32_t i = 0; i < n; i++)
+        mag__wake_quietly(p, old[i]);
+}
+
+void mag__wake_old(struct p *p)
+{
+    age(p);
+    told(p);
+}
+
+/* So many are no tree's branches: they come into the ring, in their order, and so do the next ones. */
+static NOINLINE void push_aside_flat(struct p *p, struct g *kicked)
+{
+    if (p->flat == 0) {
+        p->flat = FLAT;
+        age(p);
+    } else {
+        p->flat--;
+    }
+    mag__wake_quietly(p, kicked);
+}
+
+void mag__wake_spawned(struct p *p, struct g *g)
+{
+    if (hostile_chance(4)) {
+        mag__wake_tail(p, g);
+        return;
+    }
+    g_set_state(g, G_RUNNABLE);
+    hostile_point();
+    struct g *kicked = mag__runq_next_swap_owner(&p->runq, g);
+    if (kicked != NULL) {
+        if (p->flat != 0 || !mag__lifo_push_owner(&p->lifo, kicked))
+            push_aside_flat(p, kicked);
+        told(p);
+    } else if (unlikely(at_32_load_rlx(&p->rescued) != 0)) {
+        told(p);
+    }
 }
 
 void mag__wake_next(struct p *p, struct g *g)
@@ -94,7 +138,7 @@ void mag__wake_next(struct p *p, struct g *g)
     struct g *kicked = mag__runq_next_swap_owner(&p->runq, g);
     if (kicked != NULL) {
         if (unlikely(!mag__runq_put_owner(&p->runq, kicked)))
-            spill(p, kicked);
+            mag__wake_spill(p, kicked);
         told(p);
     } else if (unlikely(at_32_load_rlx(&p->rescued) != 0)) {
         told(p);

@@ -224,7 +224,7 @@ static ALWAYS_INLINE int wait_locked(struct m *m, mag_chan *c, void *elem, bool 
         return wait_until(m, &op, why, deadline);
     waiter_init(&op.w, m_curg(m), false, leave);
     mag__chan_enqueue_locked(&op.x);
-    m = mag__park(m, why, after_unlock, &op);
+    m = mag__park_locked(m, why, after_unlock, &op);
     mag__token_leave(m);
     return op.w.result;
 }

@@ -7,7 +7,9 @@
  *             runs already, and nobody stands still while a waiter is on its way. A waiter that came too late PATIENCE times
  *             is handed the mutex by the next release: nobody starves.
  * Spinning    with several Ps the holder is most likely running: a short spin is cheaper than a switch, and than the wake-up
- *             that it takes to come back.
+ *             that it takes to come back. Each look takes the word's line from the holder, who needs it for the release and, most
+ *             likely, for its next lock: so there are few, further and further apart. (Eight that do nothing else, on two procs:
+ *             23 ns a lock with forty looks at even distances, 6 with four; 5 on one.)
  * Why         as with waitq.c: a release touches the mutex for the last time in the step that makes it free.
  * Ordering    MX1  HELD cas acquire (lock) -> word cas / store release (unlock): without this what the mutex guards could be
  *                  read before it was taken or written after it was given back.
@@ -21,7 +23,7 @@
 #define LOCKED WAITQ_LOCKED
 #define HELD ((uint64_t)4)
 
-enum { SPINS = 40, PATIENCE = 4 };
+enum { SPIN_FIRST = 16, SPIN_LAST = 128, PATIENCE = 4 };
 
 _Static_assert(sizeof(mag_mutex) == sizeof(a64), "the public struct is the atomic word");
 
@@ -137,6 +139,17 @@ static void leave(struct waiter *w)
     }
 }
 
+static bool spin_lock(a64 *word)
+{
+    for (int pause = SPIN_FIRST; pause <= SPIN_LAST; pause *= 2) {
+        for (int i = 0; i < pause; i++)
+            cpu_relax();
+        if (try_lock(word))
+            return true;
+    }
+    return false;
+}
+
 static NOINLINE void lock_slow(a64 *word)
 {
     struct m *m = mag__m_self();
@@ -144,9 +157,8 @@ static NOINLINE void lock_slow(a64 *word)
     c.word = word;
     c.late = 0;
     for (;;) {
-        if (rt_procs() > 1)
-            for (int i = 0; i < SPINS && (at_64_load_rlx(word) & HELD) != 0; i++)
-                cpu_relax();
+        if (rt_procs() > 1 && spin_lock(word))
+            return;
         if (try_lock(word))
             return;
         c.got = false;

@@ -24,16 +24,11 @@
 
 enum { SPINS = 200 };
 
-static struct queued *first_of(uint64_t state)
-{
-    return (struct queued *)(uintptr_t)(state & ~(WAITQ_QUEUE | WAITQ_LOCKED));
-}
-
 static uint64_t of_queue(const struct queued *first) { return (uint64_t)(uintptr_t)first | WAITQ_QUEUE; }
 
 /* ---- the lock bit ---- */
 
-struct queued *mag__waitq_lock(a64 *word)
+struct queued *mag__waitq_lock_wait(a64 *word)
 {
     for (unsigned spins = 0;; spins++) {
         uint64_t state = at_64_load_acq(word); /* WQ1 */
@@ -41,20 +36,13 @@ struct queued *mag__waitq_lock(a64 *word)
             return NULL;
         if ((state & WAITQ_LOCKED) == 0 && at_64_cas_acq(word, &state, state | WAITQ_LOCKED)) { /* WQ1 */
             hostile_point();
-            return first_of(state);
+            return waitq_first(state);
         }
         if (spins < SPINS)
             cpu_relax();
         else
             mag__os_nap(20000); /* the kernel took its holder off the core */
     }
-}
-
-void mag__waitq_unlock(a64 *word, struct queued *first, uint32_t value)
-{
-    if (first != NULL)
-        first->value = value;
-    at_64_store_rel(word, first != NULL ? of_queue(first) : waitq_of_value(value)); /* WQ1 */
 }
 
 bool mag__waitq_take(struct queued **first, struct waiter ***woken_end)
@@ -202,23 +190,8 @@ int mag__waitq_wait_with(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind)
     return wait_until(mag__park_enter(m, function), &q, why, deadline, &s);
 }
 
-int mag__waitq_wait_cancel(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
-                           int64_t deadline, const char *function)
-{
-    struct m *m = mag__m_self();
-    if (likely(m == NULL || !g_may_cancel(m_curg(m))))
-        return mag__waitq_wait(word, wait, kind, why, deadline, function);
-    if (m_is_cancelled(m))
-        return -ECANCELED;
-    struct queued q;
-    q.word = word;
-    q.wait = wait;
-    q.kind = kind;
-    return wait_until(mag__park_enter(m, function), &q, why, deadline, NULL);
-}
-
-int mag__waitq_wait(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
-                    int64_t deadline, const char *function)
+static ALWAYS_INLINE int waits(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
+                               int64_t deadline, const char *function, bool cancel)
 {
     struct queued q;
     q.word = word;
@@ -228,10 +201,22 @@ int mag__waitq_wait(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uin
     if (unlikely(m == NULL))
         return wait_thread(&q, deadline, NULL);
     m = mag__park_enter(m, function);
-    if (deadline != OS_FOREVER)
+    if (deadline != OS_FOREVER || (cancel && g_may_cancel(m_curg(m))))
         return wait_until(m, &q, why, deadline, NULL);
     waiter_init(&q.waiter, m_curg(m), false, forget);
     m = mag__park(m, why, after_publish, &q);
     mag__token_leave(m);
     return q.waiter.result;
+}
+
+int mag__waitq_wait_cancel(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
+                           int64_t deadline, const char *function)
+{
+    return waits(word, wait, kind, why, deadline, function, true);
+}
+
+int mag__waitq_wait(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
+                    int64_t deadline, const char *function)
+{
+    return waits(word, wait, kind, why, deadline, function, false);
 }

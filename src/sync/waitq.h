@@ -28,7 +28,7 @@ static inline uint64_t waitq_of_value(uint32_t value) { return (uint64_t)value <
  * stopped. */
 int mag__waitq_wait(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
                     int64_t deadline, const char *function);
-/* The same, and a cancelled goroutine gets -ECANCELED. */
+/* The same, and a goroutine that is cancelled meanwhile gets -ECANCELED. */
 int mag__waitq_wait_cancel(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
                            int64_t deadline, const char *function);
 
@@ -36,10 +36,30 @@ int mag__waitq_wait_cancel(a64 *word, bool (*wait)(uint32_t *value, uint32_t kin
 int mag__waitq_wait_with(a64 *word, bool (*wait)(uint32_t *value, uint32_t kind), uint32_t kind, enum g_reason why,
                          int64_t deadline, const char *function, void (*before)(struct m *m, void *arg), void *arg);
 
+static inline struct queued *waitq_first(uint64_t state)
+{
+    return (struct queued *)(uintptr_t)(state & ~(WAITQ_QUEUE | WAITQ_LOCKED));
+}
+
+struct queued *mag__waitq_lock_wait(a64 *word);
 /* The first of the queue, locked, with the object's value in it; NULL: the word is a value now. */
-struct queued *mag__waitq_lock(a64 *word);
+static inline struct queued *mag__waitq_lock(a64 *word)
+{
+    uint64_t state = at_64_load_acq(word); /* WQ1 */
+    if (likely((state & WAITQ_LOCKED) == 0 && (state & WAITQ_QUEUE) != 0 && at_64_cas_acq(word, &state, state | WAITQ_LOCKED))) { /* WQ1 */
+        hostile_point();
+        return waitq_first(state);
+    }
+    return mag__waitq_lock_wait(word);
+}
+
 /* Unlocks with this queue; NULL: nobody waits, and this value, which is then the last touch of the object. */
-void mag__waitq_unlock(a64 *word, struct queued *first, uint32_t value);
+static inline void mag__waitq_unlock(a64 *word, struct queued *first, uint32_t value)
+{
+    if (first != NULL)
+        first->value = value;
+    at_64_store_rel(word, first != NULL ? (uint64_t)(uintptr_t)first | WAITQ_QUEUE : waitq_of_value(value)); /* WQ1 */
+}
 
 /* Under the lock: takes the first out of the queue, *first, and decides it. True: it was still waiting; it is at the front of
  * *woken. */

@@ -24,23 +24,53 @@ static uint32_t added(uint32_t count, int n)
     return (uint32_t)sum;
 }
 
-/* Somebody waits. False: nobody does any more. */
-static bool add_queued(a64 *word, int n)
+/* The word is locked, and the count has fallen to zero: everybody who waits goes on. */
+static bool wake_all_locked(struct m *m, a64 *word, struct queued *first)
 {
-    struct m *m = mag__m_self();
     bool pinned = mag__wait_pin(m);
-    struct queued *first = mag__waitq_lock(word);
-    struct waiter *woken = NULL, **end = &woken;
-    bool done = first != NULL;
-    if (done) {
-        uint32_t count = added(first->value, n);
-        while (count == 0 && first != NULL)
+    if (likely(first->next == NULL && first->waiter.single)) { /* one goroutine, for as long as it takes */
+        at_32_store_rlx(&first->in, 0);
+        mag__waitq_unlock(word, NULL, 0);
+        mag__wait_ready_one(m, &first->waiter);
+    } else {
+        struct waiter *woken = NULL, **end = &woken;
+        while (first != NULL)
             mag__waitq_take(&first, &end);
-        mag__waitq_unlock(word, first, count);
+        mag__waitq_unlock(word, NULL, 0);
         mag__wait_ready_all(m, woken);
     }
     mag__wait_unpin(pinned);
-    return done;
+    return true;
+}
+
+static NOINLINE bool add_outside(a64 *word, int n)
+{
+    bool pinned = mag__wait_pin(mag__m_self());
+    struct queued *first = mag__waitq_lock(word);
+    uint32_t count;
+    if (first != NULL) {
+        if ((count = added(first->value, n)) != 0)
+            mag__waitq_unlock(word, first, count);
+        else
+            wake_all_locked(mag__m_self(), word, first);
+    }
+    mag__wait_unpin(pinned);
+    return first != NULL;
+}
+
+/* Somebody waits. False: nobody does any more. */
+static bool add_queued(a64 *word, uint64_t state, int n)
+{
+    struct m *m = mag__m_self();
+    if (unlikely(m == NULL || mag__m_is_dead(m) || (state & WAITQ_LOCKED) != 0 ||
+                 !at_64_cas_acq(word, &state, state | WAITQ_LOCKED))) /* WQ1 */
+        return add_outside(word, n);
+    struct queued *first = waitq_first(state);
+    uint32_t count = added(first->value, n);
+    if (count == 0)
+        return wake_all_locked(m, word, first);
+    mag__waitq_unlock(word, first, count);
+    return true;
 }
 
 static inline void add(a64 *word, int n)
@@ -48,7 +78,7 @@ static inline void add(a64 *word, int n)
     uint64_t state = at_64_load_rlx(word);
     for (;;) {
         if ((state & WAITQ_QUEUE) != 0) {
-            if (add_queued(word, n))
+            if (add_queued(word, state, n))
                 return;
             state = at_64_load_rlx(word);
             continue;

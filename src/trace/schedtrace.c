@@ -23,7 +23,7 @@ static void summary(struct out *o, int64_t now)
                    (unsigned long long)total.threads, searching, need, (unsigned long long)total.idle_threads,
                    mag__globq_length(&rt->globq));
     for (uint32_t i = 0; i < procs; i++)
-        mag__out_print(o, " %u", mag__runq_length(&p_at(i)->runq));
+        mag__out_print(o, " %u", p_length(p_at(i)));
     mag__out_print(o, " ] schedticks=[");
     for (uint32_t i = 0; i < procs; i++)
         mag__out_print(o, " %u", at_32_load_rlx(&p_at(i)->tick));
@@ -39,7 +39,7 @@ static void detail_p(struct out *o, struct p *p)
     bool idle = mag__idle_is(&mag__rt.idle, p->index);
     mag__out_print(o, "  P%u: status=%s schedtick=%u m=%d runqsize=%u runnext=%d steals=%llu stolen=%llu attempts=%llu spills=%llu\n",
                    p->index, idle ? "idle" : "running", at_32_load_rlx(&p->tick), idle || m == NULL ? -1 : (int)m->id,
-                   mag__runq_length(&p->runq), mag__runq_next_peek(&p->runq) != NULL,
+                   p_length(p), mag__runq_next_peek(&p->runq) != NULL,
                    (unsigned long long)at_64_load_rlx(&c->steals), (unsigned long long)at_64_load_rlx(&c->stolen),
                    (unsigned long long)(at_64_load_rlx(&c->steals) + at_64_load_rlx(&c->failed_steals)),
                    (unsigned long long)at_64_load_rlx(&c->spills));

@@ -15,7 +15,7 @@ static void read_p(struct p *p, mag_stats *s)
 {
     memset(s, 0, sizeof *s);
     add_counters(s, &p->count);
-    s->queue = mag__runq_length(&p->runq) + (mag__runq_next_peek(&p->runq) != NULL);
+    s->queue = p_length(p) + (mag__runq_next_peek(&p->runq) != NULL);
     s->runnable = s->queue;
 }
 

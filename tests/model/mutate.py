@@ -25,6 +25,8 @@ ROOT = HERE.parent.parent
 PROGRAMS = {
     "runq-2": ("runq.c", ["core/runq.c"], ["-DRUNQ_SIZE=2u"]),
     "runq-4": ("runq.c", ["core/runq.c"], ["-DRUNQ_SIZE=4u"]),
+    "lifo-2": ("lifo.c", ["core/lifo.c"], ["-DLIFO_SIZE=2u"]),
+    "lifo-4": ("lifo.c", ["core/lifo.c"], ["-DLIFO_SIZE=4u"]),
     "idle": ("idle.c", ["core/globq.c", "core/idle.c", "core/parker.c", "os/lock.c"], []),
     "parker": ("parker.c", ["core/parker.c"], []),
     "lock": ("lock.c", ["core/globq.c", "os/lock.c"], []),
@@ -33,6 +35,8 @@ PROGRAMS = {
 FILES = {
     "core/runq.c": ["runq-2", "runq-4"],
     "core/runq.h": ["runq-2", "runq-4"],
+    "core/lifo.c": ["lifo-2", "lifo-4"],
+    "core/lifo.h": ["lifo-2", "lifo-4"],
     "core/idle.c": ["idle"],
     "core/parker.c": ["parker"],
     "core/globq.h": ["lock"],
