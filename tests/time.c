@@ -682,13 +682,14 @@ static void staggered(void *arg)
     __atomic_store_n(&enough, 0, __ATOMIC_RELAXED);
     for (uintptr_t i = 0; i < STAGGERED; i++)
         T_EQ(mag_go(ticks_each_second, (void *)i), 0);
-    T_EQ(mag_sleep(1500 * MAG_MS), 0);
+    bool measure = t_state.slow == 1; /* elsewhere it is enough that all come */
+    T_EQ(mag_sleep((measure ? 1500 : 200) * MAG_MS), 0);
     int64_t before = cpu(), start = mag_now();
-    T_EQ(mag_sleep(1000 * MAG_MS), 0);
+    T_EQ(mag_sleep((measure ? 1000 : 200) * MAG_MS), 0);
     double share = (double)(cpu() - before) / (double)(mag_now() - start);
     __atomic_store_n(&enough, 1, __ATOMIC_RELAXED);
     printf("%.1f %% of a core  ", 100 * share);
-    T_LT(share, T_TSAN || t_state.slow > 1 ? 10 : 0.2); /* on a quiet machine below a tenth */
+    T_LT(share, measure ? 0.2 : 10); /* on a quiet machine below a tenth */
     while (__atomic_load_n(&woken, __ATOMIC_RELAXED) < STAGGERED)
         T_EQ(mag_sleep(10 * MAG_MS), 0);
 }
