@@ -347,6 +347,8 @@ struct g *mag__find_next(struct m *m)
         }
         if (unlikely(at_32_load_rlx(&p->attention) != (crowd ? ATTEND_CROWD : 0)))
             continue;
+        if (mag__netpoll_linger(p))
+            continue;
         if (!give_up(m) && !mag__m_park(m))
             return NULL;
     }

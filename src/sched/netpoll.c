@@ -23,7 +23,9 @@ enum { FEWEST = 8 };
 #define WORTH_NS ((int64_t)200 * 1000) /* of work in the ring call for a helper */
 #define MUCH_NS ((int64_t)1000 * 1000) /* the same, of slices shorter than a wake-up */
 #define BRISK_NS ((int64_t)500 * 1000)
-enum { WAKE_NS = 20000 };
+enum { WAKE_NS = 20000, LINGER_PAUSES = 32, LINGER_FIRST = 4, LINGER_LAST = 4096 };
+#define LINGER_NS ((int64_t)60 * 1000)
+#define BRIEF_NS ((int64_t)100 * 1000) /* falling asleep and waking up included */
 #define LOOK_PACE ((int64_t)1000 * 1000)
 
 static struct poll *rt_poll(void) { return &mag__rt.arena->poll; }
@@ -173,6 +175,40 @@ void mag__netpoll_glance(struct p *p)
         ask(p, now);
 }
 
+/* ---- before sleeping ---- */
+
+/* Where the next event comes sooner than a thread falls asleep and wakes up, it is awaited awake: whoever sends it would pay for the
+ * wake-up. It is tried when sleeps have been short LINGER_FIRST times in a row; in vain, twice as many must have been before the
+ * next try. */
+bool mag__netpoll_linger(struct p *p)
+{
+    struct lingering *l = &mag__rt.linger;
+    if (likely(at_32_load_rlx(&l->brief) < at_32_load_rlx(&l->needed)) || !mag__netpoll_is_wanted())
+        return false;
+    int64_t now = mag__os_now(), end = now + LINGER_NS;
+    uint32_t needed = at_32_load_rlx(&l->needed);
+    for (; now < end; now = mag__os_now()) {
+        if (ask(p, now)) {
+            at_32_store_rlx(&l->needed, needed / 2 > LINGER_FIRST ? needed / 2 : LINGER_FIRST);
+            return true;
+        }
+        if (at_32_load_rlx(&p->attention) != 0 || mag__find_any_work() || mag__timer_first(&p->timers) <= now)
+            return true;
+        for (int i = 0; i < LINGER_PAUSES; i++)
+            cpu_relax();
+    }
+    at_32_store_rlx(&l->brief, 0);
+    at_32_store_rlx(&l->needed, needed * 2 < LINGER_LAST ? needed * 2 : LINGER_LAST);
+    return false;
+}
+
+static void learn_sleep(int64_t ns)
+{
+    struct lingering *l = &mag__rt.linger;
+    uint32_t brief = at_32_load_rlx(&l->brief);
+    at_32_store_rlx(&l->brief, ns >= BRIEF_NS ? 0 : brief < LINGER_LAST ? brief + 1 : brief);
+}
+
 /* ---- instead of sleeping ---- */
 
 /* Does a busy P ask often enough? */
@@ -201,7 +237,9 @@ enum slept mag__netpoll_sleep(struct m *m, int64_t until, int64_t exit_at, struc
         return SLEPT_TOKEN;
     }
     at_32_store_rlx(&m->sits, 1);
+    int64_t since = mag__os_now();
     h->n = mag__backend_wait(&rt_poll()->backend, h->events, HARVEST, until);
+    learn_sleep(h->n != 0 ? mag__os_now() - since : BRIEF_NS);
     at_32_store_rlx(&m->sits, 0);
     rise();
     if (mag__parker_back(&m->parker))

@@ -137,6 +137,12 @@ struct hog_fn {
     a64 at;
 };
 
+/* How long threads slept in the poller lately: netpoll.c. */
+struct lingering {
+    a32 brief;  /* sleeps in a row that were */
+    a32 needed; /* so many, before it is worth to stay awake */
+};
+
 struct rt {
     struct p *ps[PROCS_MAX]; /* [0, made) exist, [0, procs) are or will be in use; written under procs_lock */
     a32 procs, made;
@@ -174,6 +180,7 @@ struct rt {
     a64 keeper_until;        /* until when an M sleeps to run timers, TIMER_NEVER: none does */
     a64 keeper_woke;         /* when one last woke up for a timer */
     a64 polled_at;           /* when a P last asked the kernel for events */
+    struct lingering linger;
     a32 seat;                /* 1: a thread asks the kernel for events, or sleeps there */
     a64 clock;               /* a recent mag__os_now(), about 10 ms old at most while anything runs */
 
