@@ -43,8 +43,8 @@ static void apply(const struct settings *s)
     at_32_store_rlx(&rt->done, DONE_NOT);
     at_32_store_rlx(&rt->silent, 0);
     at_32_store_rlx(&rt->loose, 0);
-    at_32_store_rlx(&rt->linger.brief, 0);
-    at_32_store_rlx(&rt->linger.needed, 4);
+    at_32_store_rlx(&rt->lingering.brief, 0);
+    at_32_store_rlx(&rt->lingering.more, 0);
     at_64_store_rlx(&rt->polled_at, 0);
     at_32_store_rlx(&rt->seat, 0);
     at_32_store_rlx(&rt->loose_cap, UINT32_MAX);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* netpoll.c: who asks the kernel what has come.
  *
- *   the P's owner   when its ring and the global queue are empty, and now and then while they are not
+ *   the P's owner   when its ring and the global queue are empty, and now and then while they are not;
+ *                   and for a moment before it goes to sleep, where the last sleeps were brief
  *   the sitter      of the Ms that sleep, one sleeps in the poller instead of in its bed, until the next timer; only while no busy
  *                   P looks by itself: a thread woken for each message would cost more than the message
  *   sysmon          when the busy Ps have not looked for GLANCE_LATE: then an idle M sits down although a P is busy, or sysmon asks
@@ -177,19 +178,19 @@ void mag__netpoll_glance(struct p *p)
 
 /* ---- before sleeping ---- */
 
-/* Where the next event comes sooner than a thread falls asleep and wakes up, it is awaited awake: whoever sends it would pay for the
- * wake-up. It is tried when sleeps have been short LINGER_FIRST times in a row; in vain, twice as many must have been before the
- * next try. */
+/* Where the next event comes sooner than a thread falls asleep and wakes up, it is awaited awake: whoever sends it pays for the
+ * wake-up, more than we do for asking. It is tried when sleeps have been brief LINGER_FIRST times in a row; each time it was in
+ * vain, more of them are wanted. Not more often than every microsecond: the other core may be this one's other half. */
 bool mag__netpoll_linger(struct p *p)
 {
-    struct lingering *l = &mag__rt.linger;
-    if (likely(at_32_load_rlx(&l->brief) < at_32_load_rlx(&l->needed)) || !mag__netpoll_is_wanted())
+    struct lingering *l = &mag__rt.lingering;
+    uint32_t more = at_32_load_rlx(&l->more);
+    if (likely(at_32_load_rlx(&l->brief) < LINGER_FIRST + more) || !mag__netpoll_is_wanted())
         return false;
     int64_t now = mag__os_now(), end = now + LINGER_NS;
-    uint32_t needed = at_32_load_rlx(&l->needed);
     for (; now < end; now = mag__os_now()) {
         if (ask(p, now)) {
-            at_32_store_rlx(&l->needed, needed / 2 > LINGER_FIRST ? needed / 2 : LINGER_FIRST);
+            at_32_store_rlx(&l->more, more / 2);
             return true;
         }
         if (at_32_load_rlx(&p->attention) != 0 || mag__find_any_work() || mag__timer_first(&p->timers) <= now)
@@ -198,15 +199,15 @@ bool mag__netpoll_linger(struct p *p)
             cpu_relax();
     }
     at_32_store_rlx(&l->brief, 0);
-    at_32_store_rlx(&l->needed, needed * 2 < LINGER_LAST ? needed * 2 : LINGER_LAST);
+    at_32_store_rlx(&l->more, more * 2 + LINGER_FIRST < LINGER_LAST ? more * 2 + LINGER_FIRST : LINGER_LAST);
     return false;
 }
 
 static void learn_sleep(int64_t ns)
 {
-    struct lingering *l = &mag__rt.linger;
+    struct lingering *l = &mag__rt.lingering;
     uint32_t brief = at_32_load_rlx(&l->brief);
-    at_32_store_rlx(&l->brief, ns >= BRIEF_NS ? 0 : brief < LINGER_LAST ? brief + 1 : brief);
+    at_32_store_rlx(&l->brief, ns >= BRIEF_NS ? 0 : brief < 2 * LINGER_LAST ? brief + 1 : brief);
 }
 
 /* ---- instead of sleeping ---- */

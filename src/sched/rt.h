@@ -139,8 +139,8 @@ struct hog_fn {
 
 /* How long threads slept in the poller lately: netpoll.c. */
 struct lingering {
-    a32 brief;  /* sleeps in a row that were */
-    a32 needed; /* so many, before it is worth to stay awake */
+    a32 brief; /* sleeps in a row that were */
+    a32 more;  /* so many more than usual are wanted before one stays awake: it was in vain */
 };
 
 struct rt {
@@ -180,7 +180,7 @@ struct rt {
     a64 keeper_until;        /* until when an M sleeps to run timers, TIMER_NEVER: none does */
     a64 keeper_woke;         /* when one last woke up for a timer */
     a64 polled_at;           /* when a P last asked the kernel for events */
-    struct lingering linger;
+    struct lingering lingering;
     a32 seat;                /* 1: a thread asks the kernel for events, or sleeps there */
     a64 clock;               /* a recent mag__os_now(), about 10 ms old at most while anything runs */
 
