@@ -12,6 +12,7 @@
 
 #define NOINLINE __attribute__((noinline))
 #define COLD __attribute__((noinline, cold))
+#define HOT __attribute__((hot))
 #define NORETURN __attribute__((noreturn))
 #define PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define ALWAYS_INLINE inline __attribute__((always_inline))

@@ -21,7 +21,7 @@ static inline struct g *mag__find_runnext(struct p *p)
 }
 
 /* The newest that was pushed aside, or the oldest of the ring. */
-static inline struct g *mag__find_queued(struct p *p)
+static ALWAYS_INLINE struct g *mag__find_queued(struct p *p)
 {
     if (lifo_may_have(&p->lifo) && (p->lifo_streak < LIFO_STREAK || runq_ring_is_empty(&p->runq))) {
         struct g *g = mag__lifo_pop_owner(&p->lifo, at_32_load_rlx(&p->runq.alone) != 0);

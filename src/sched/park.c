@@ -24,7 +24,8 @@ static void after_nothing(struct m *m, struct g *prev) { (void)m, (void)prev; }
 
 /* ---- starting ---- */
 
-static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m, g_after after);
+/* HOT: a compiler takes what does not return for what is seldom run. */
+static HOT NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m, g_after after);
 
 /* Spreads stacks over the sets of the first-level cache: their tops are page-aligned and would all meet in a few. */
 static size_t colour(const char *top) { return ((uintptr_t)top * 0x9e3779b97f4a7c15u >> 60) * CACHE_LINE; }
@@ -85,7 +86,7 @@ bool mag__park_bind(struct p *p, struct g *g)
 /* ---- ending ---- */
 
 /* g ended: off its stack, or its stack has passed to another. */
-static void discard(struct m *m, struct g *g)
+static inline void discard(struct m *m, struct g *g)
 {
     struct arena *a = m->arena;
     if (unlikely(at_64_load_rlx(&g->name[0]) != 0))

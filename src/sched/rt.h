@@ -48,7 +48,7 @@ struct p {
     ON_LINE a32 tick;         /* time slices begun; sysmon reads it */
     uint32_t next_streak;     /* runnexts run in a row */
     uint32_t lifo_streak;     /* and of lifo */
-    uint32_t flat;            /* the next so many that a spawn pushes aside go to the ring: there were too many for lifo */
+    uint32_t flat;            /* the next so many spawned go to the ring: there were too many for lifo */
     uint32_t turn_in;         /* slices until one of the next two comes */
     uint32_t global_at;       /* the slice, by tick, in which the global queue gets a turn */
     uint32_t timers_at;       /* and in which the owner looks at its timers */

@@ -98,29 +98,28 @@ void mag__wake_old(struct p *p)
 }
 
 /* So many are no tree's branches: they come into the ring, in their order, and so do the next ones. */
-static NOINLINE void push_aside_flat(struct p *p, struct g *kicked)
+static COLD void flatten(struct p *p, struct g *kicked)
 {
-    if (p->flat == 0) {
-        p->flat = FLAT;
-        age(p);
-    } else {
-        p->flat--;
-    }
+    p->flat = FLAT;
+    age(p);
     mag__wake_quietly(p, kicked);
 }
 
 void mag__wake_spawned(struct p *p, struct g *g)
 {
-    if (hostile_chance(4)) {
-        mag__wake_tail(p, g);
-        return;
-    }
     g_set_state(g, G_RUNNABLE);
     hostile_point();
+    if (p->flat != 0 || hostile_chance(4)) {
+        p->flat -= p->flat != 0;
+        if (unlikely(!mag__runq_put_owner(&p->runq, g)))
+            mag__wake_spill(p, g);
+        told(p);
+        return;
+    }
     struct g *kicked = mag__runq_next_swap_owner(&p->runq, g);
     if (kicked != NULL) {
-        if (p->flat != 0 || !mag__lifo_push_owner(&p->lifo, kicked))
-            push_aside_flat(p, kicked);
+        if (unlikely(!mag__lifo_push_owner(&p->lifo, kicked)))
+            flatten(p, kicked);
         told(p);
     } else if (unlikely(at_32_load_rlx(&p->rescued) != 0)) {
         told(p);
