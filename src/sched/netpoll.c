@@ -24,7 +24,7 @@ enum { FEWEST = 8 };
 #define WORTH_NS ((int64_t)200 * 1000) /* of work in the ring call for a helper */
 #define MUCH_NS ((int64_t)1000 * 1000) /* the same, of slices shorter than a wake-up */
 #define BRISK_NS ((int64_t)500 * 1000)
-enum { WAKE_NS = 20000, LINGER_PAUSES = 32, LINGER_FIRST = 4, LINGER_LAST = 4096 };
+enum { WAKE_NS = 20000, LINGER_PAUSES = 128, LINGER_FIRST = 4, LINGER_LAST = 4096 };
 #define LINGER_NS ((int64_t)60 * 1000)
 #define BRIEF_NS ((int64_t)100 * 1000) /* falling asleep and waking up included */
 #define LOOK_PACE ((int64_t)1000 * 1000)
@@ -180,7 +180,7 @@ void mag__netpoll_glance(struct p *p)
 
 /* Where the next event comes sooner than a thread falls asleep and wakes up, it is awaited awake: whoever sends it pays for the
  * wake-up, more than we do for asking. It is tried when sleeps have been brief LINGER_FIRST times in a row; each time it was in
- * vain, more of them are wanted. Not more often than every microsecond: the other core may be this one's other half. */
+ * vain, more of them are wanted. Not more often than every other microsecond: the other core may be this one's other half. */
 bool mag__netpoll_linger(struct p *p)
 {
     struct lingering *l = &mag__rt.lingering;
