@@ -4,6 +4,8 @@
 
 #include <magpie.h>
 #include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static void set(int *flag) { __atomic_store_n(flag, 1, __ATOMIC_RELEASE); }
 static int get(const int *flag) { return __atomic_load_n(flag, __ATOMIC_ACQUIRE); }
@@ -473,6 +475,73 @@ static void the_thread_limit_is_no_deadlock(void)
     }
 }
 
+/* ---- a crowd, and messages that came quickly before it ---- */
+
+static int crowd_over;
+
+static void *answers(void *fd)
+{
+    char c;
+    while (read(*(int *)fd, &c, 1) == 1) {
+        if (c == 's')
+            t_sleep_ms(200);
+        if (write(*(int *)fd, &c, 1) != 1)
+            break;
+    }
+    return NULL;
+}
+
+static void joins_the_crowd(void *wg)
+{
+    while (!__atomic_load_n(&crowd_over, __ATOMIC_RELAXED))
+        ;
+    mag_wg_done(wg);
+}
+
+static void ask_once(int fd, char c)
+{
+    T_EQ(mag_write(fd, &c, 1, MAG_FOREVER), 1);
+    T_EQ(mag_read(fd, &c, 1, MAG_FOREVER), 1);
+}
+
+static uint64_t polls(void)
+{
+    mag_stats s;
+    T_GT(mag_stats_read(&s, NULL, 0), 0);
+    return s.polls;
+}
+
+static void asks_in_a_crowd(void *arg)
+{
+    (void)arg;
+    enum { CROWD = 5 };
+    int fds[2];
+    pthread_t t;
+    mag_wg wg = {0};
+    T_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    T_EQ(pthread_create(&t, NULL, answers, &fds[1]), 0);
+    __atomic_store_n(&crowd_over, 0, __ATOMIC_RELAXED);
+    mag_wg_add(&wg, CROWD);
+    for (int i = 0; i < CROWD; i++)
+        T_EQ(mag_go(joins_the_crowd, &wg), 0);
+    T_EQ(mag_sleep(200 * MAG_MS), 0); /* each has lost its P */
+    for (int i = 0; i < 500; i++)
+        ask_once(fds[0], 'q');
+    uint64_t before = polls();
+    ask_once(fds[0], 's'); /* now it takes long: the poller sleeps */
+    uint64_t meanwhile = polls() - before;
+    __atomic_store_n(&crowd_over, 1, __ATOMIC_RELAXED);
+    T_EQ(mag_wg_wait(&wg, MAG_FOREVER), 0);
+    shutdown(fds[0], SHUT_RDWR);
+    T_EQ(pthread_join(t, NULL), 0);
+    close(fds[0]);
+    close(fds[1]);
+    printf("%llu polls  ", (unsigned long long)meanwhile);
+    T_LT(meanwhile, 2000); /* for 60 us at most, a look every other microsecond, and then it sleeps */
+}
+
+static void bug_in_a_crowd_the_poller_never_slept(void) { T_EQ(mag_run_with(&(mag_config){.procs = 1}, asks_in_a_crowd, NULL), 0); }
+
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
@@ -490,5 +559,6 @@ int main(int argc, char **argv)
     T_RUN(eight_hogs_on_two_ps);
     T_RUN(two_hundred_hogs_need_few_threads);
     T_RUN(the_thread_limit_is_no_deadlock);
+    T_RUN(bug_in_a_crowd_the_poller_never_slept);
     return t_done();
 }

@@ -2,9 +2,9 @@
 /* lifo.c: the goroutines of one P that a spawn pushed aside, the newest first.
  *
  * What        a spawn puts the new goroutine into runnext; the one that was there comes here. Who forks and joins then works
- *             down one branch of its tree at a time, on a few stacks that stay in the cache, instead of laying out all of it: fib(27)
- *             had ten thousand goroutines at once and now has thirty. The oldest, at the other end, stand for the largest branches:
- *             those are stolen.
+ *             down one branch of its tree at a time, on a few stacks that stay in the cache, instead of laying out all of it:
+ *             of a binary tree of depth 12 about 40 goroutines have begun and not ended at once, not thousands (tests/sched.c). The
+ *             oldest, at the other end, stand for the largest branches: those are stolen.
  * Invariants  0 <= bottom - top <= LIFO_SIZE, but for one more step of bottom while the owner pops
  *             slots [top, bottom) hold Gs that nobody else holds
  *             bottom is written by the owner alone; top only grows, by cas, and whoever moves it owns what it passed

@@ -21,7 +21,7 @@ enum {
     PAUSES = 16,           /* between two rounds */
     RESCUE_MEMORY = 3,
     FEW_STOLEN = 16,       /* slices */
-    GATHER = 128,         /* pauses: about two microseconds */
+    GATHER = 128,          /* pauses: about two microseconds */
     HELD_EVERY = 8,        /* turns in a crowd between two held goroutines, once there is room for them */
 };
 

@@ -193,8 +193,8 @@ bool mag__netpoll_linger(struct p *p)
             at_32_store_rlx(&l->more, more / 2);
             return true;
         }
-        if (at_32_load_rlx(&p->attention) != 0 || mag__find_any_work() || mag__timer_first(&p->timers) <= now)
-            return true;
+        if ((at_32_load_rlx(&p->attention) & ~(uint32_t)ATTEND_CROWD) != 0 || mag__find_any_work() || mag__timer_first(&p->timers) <= now)
+            return true; /* a crowd lasts: it is nothing to look for */
         for (int i = 0; i < LINGER_PAUSES; i++)
             cpu_relax();
     }

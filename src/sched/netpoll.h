@@ -19,9 +19,9 @@ struct harvest {
 /* With a P: takes what has come, into the ring. True: something became runnable. */
 bool mag__netpoll_try(struct p *p);
 /* With a P, now and then while there is other work: the same if it has not been done for a while. */
-/* The owner of p has nothing to do and is about to sleep: true: it should look once more. */
-bool mag__netpoll_linger(struct p *p);
 void mag__netpoll_glance(struct p *p);
+/* The owner of p has nothing to do and is about to sleep. True: it should look once more. */
+bool mag__netpoll_linger(struct p *p);
 
 /* Its owner is about to be through with what is in the ring: nobody need help. */
 bool mag__netpoll_is_brisk(struct p *p);

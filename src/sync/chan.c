@@ -193,7 +193,8 @@ static ALWAYS_INLINE int attempt(mag_chan *c, void *elem, bool send, struct wait
     return send ? send_locked(c, elem, woken) : recv_locked(c, elem, woken);
 }
 
-/* Nothing to be done now: waits, with the lock held. Not inline: who need not wait saves no registers for it. */
+/* Nothing to be done now: waits, with the lock held. For the two functions below, which the operations do not inline: who need not
+ * wait saves no registers for it. */
 static ALWAYS_INLINE int wait_locked(struct m *m, mag_chan *c, void *elem, bool send, int64_t deadline)
 {
     struct op op;
