@@ -11,7 +11,7 @@
  *             Giving up looks again whether it had searched or not: a publisher that found no idle P relies on it.
  * Ordering    IDL1  bit release (put) -> bit acquire (take): without this the new owner of a P could see its ring, caches
  *                   and counters as they were before its last owner used them.
- *             IDL2  fence (wake_wanted) <-> fence (put, search_end): without this both sides may read what was true before
+ *             IDL2  fence (wake_wanted, mag__find_passed_over) <-> fence (put, search_end): without this both sides may read what was true before
  *                   the other's store, and a runnable G waits while every P sleeps.
  * Rejected    a list of idle Ps under a lock, as in Go: its lock is also the global queue's and the hottest of the runtime.
  *             membarrier on the sleeping side and no fence on the publisher's: saves 2 ns of a spawn and costs every

@@ -72,8 +72,21 @@ struct g *mag__find_in_turn(struct p *p)
     return g;
 }
 
-COLD void mag__find_passed_over(struct p *p)
+/* Is there somebody for it, now? Who gives up becomes idle first and no searcher then: asked the other way round he could be
+ * seen as neither. */
+static bool somebody_comes(void) { return at_32_load_rlx(&mag__rt.idle.searching) != 0 || mag__idle_some(&mag__rt.idle); }
+
+void mag__find_passed_over(struct p *p)
 {
+    if (rt_procs() == 1 || mag__runq_next_peek(&p->runq) == NULL)
+        return;
+    if (!somebody_comes()) {
+        at_32_store_rlx(&p->next_streak, 1); /* it stays the next one, and whoever gives up sees it (core/idle.c) */
+        at_fence_seq(); /* IDL2 */
+        if (likely(!somebody_comes()))
+            return;
+    }
+    at_32_store_rlx(&p->next_streak, 0);
     struct g *g = mag__runq_next_take_owner(&p->runq);
     if (g != NULL)
         mag__wake_tail(p, g);
@@ -211,7 +224,7 @@ static struct g *find_in_crowd(struct p *p)
 {
     struct g *g;
     at_32_bump_owner(&p->tick, 1);
-    p->next_streak = 0;
+    at_32_store_rlx(&p->next_streak, 0);
     mag__clock_run_own(p);
     if (++p->held_in >= HELD_EVERY) {
         p->held_in = 0;
@@ -239,7 +252,7 @@ bool mag__find_any_work(void)
     if (mag__globq_length(&mag__rt.globq) != 0 || (mag__globq_length(&mag__rt.held) != 0 && !rt_crowded()))
         return true;
     for (uint32_t i = 0; i < rt_procs(); i++)
-        if (p_length(p_at(i)) >= mag__rt.steal_min && !mag__netpoll_is_brisk(p_at(i)))
+        if ((p_length(p_at(i)) >= mag__rt.steal_min || p_passed_over(p_at(i))) && !mag__netpoll_is_brisk(p_at(i)))
             return true;
     return false;
 }
@@ -329,8 +342,8 @@ struct g *mag__find_next(struct m *m)
         }
         if (unlikely((at_32_load_rlx(&p->attention) & ATTEND_GLOBAL) != 0)) {
             at_32_and_rlx(&p->attention, ~(uint32_t)ATTEND_GLOBAL);
-            if (!crowd)
-                g = mag__find_one_global(p);
+            if (!crowd && (g = mag__find_one_global(p)) != NULL)
+                mag__find_passed_over(p);
         }
         if (g == NULL)
             g = unlikely(crowd) ? find_in_crowd(p) : mag__find_near(p);

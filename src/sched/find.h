@@ -7,7 +7,8 @@
 
 /* One G from the global queue, its turn having come; or NULL. */
 struct g *mag__find_one_global(struct p *p);
-/* Another goroutine goes before runnext, of which nobody was told, and may compute for long: who has nothing to do shall find it. */
+/* Another goroutine goes before runnext, if there is one: nobody was told of it, and the other may compute for long. Who has
+ * nothing to do, or soon has nothing to do, shall find it. */
 void mag__find_passed_over(struct p *p);
 /* This P's share of the global queue: the first of it, the others are in the ring, which was empty; or NULL. */
 struct g *mag__find_global(struct p *p);
@@ -43,18 +44,18 @@ static ALWAYS_INLINE struct g *mag__find_local(struct p *p)
     struct g *g;
     if (unlikely(at_32_load_rlx(&p->attention) != 0))
         return NULL;
-    uint32_t streak = p->next_streak;
-    if (streak < NEXT_STREAK && (g = mag__find_runnext(p)) != NULL) {
-        p->next_streak = streak + 1;
+    uint32_t streak = at_32_load_rlx(&p->next_streak);
+    if (streak < 2 * NEXT_STREAK && (g = mag__find_runnext(p)) != NULL) {
+        at_32_store_rlx(&p->next_streak, streak + 2);
         return g;
     }
-    p->next_streak = 0;
+    at_32_store_rlx(&p->next_streak, 0);
     at_32_bump_owner(&p->tick, 1);
     if (likely(--p->turn_in != 0) || (g = mag__find_in_turn(p)) == NULL)
         g = mag__find_queued(p);
     if (unlikely(g == NULL))
         return mag__find_runnext(p);
-    if (unlikely(streak == NEXT_STREAK) && (mag__idle_some(&mag__rt.idle) || at_32_load_rlx(&mag__rt.idle.searching) != 0))
+    if (unlikely(streak >= 2 * NEXT_STREAK))
         mag__find_passed_over(p);
     return g;
 }

@@ -131,7 +131,7 @@ static bool retake(struct p *p, struct m *m, enum lost why, int64_t now)
         COUNT_ANY(&mag__rt.count, retakes_blocked);
     }
     p_global_next(p); /* who waits longest, or is urgent, waits there */
-    p->next_streak = NEXT_STREAK;
+    at_32_store_rlx(&p->next_streak, 2 * NEXT_STREAK);
     p->lifo_streak = LIFO_STREAK;
     mag__retake_pass_on(p);
     return true;

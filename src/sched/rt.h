@@ -46,7 +46,7 @@ struct p {
     struct lifo lifo;
     /* owner only */
     ON_LINE a32 tick;         /* time slices begun; sysmon reads it */
-    uint32_t next_streak;     /* runnexts run in a row */
+    a32 next_streak;          /* runnexts run in a row, twice; odd after one was passed over: p_passed_over; others read it */
     uint32_t lifo_streak;     /* and of lifo */
     uint32_t flat;            /* the next so many spawned go to the ring: there were too many for lifo */
     uint32_t turn_in;         /* slices until one of the next two comes */

@@ -42,6 +42,11 @@ static inline bool p_is_empty(const struct p *p)
 {
     return mag__lifo_length(&p->lifo) == 0 && mag__runq_is_empty(&p->runq);
 }
+/* Anyone: its runnext waits behind a goroutine that went before it, and nobody was told: it counts as one in the ring does. */
+static inline bool p_passed_over(const struct p *p)
+{
+    return at_32_load_rlx(&p->next_streak) == 1 && mag__runq_next_peek(&p->runq) != NULL;
+}
 /* Owner: the global queue gets the next turn. */
 static inline void p_global_next(struct p *p)
 {
