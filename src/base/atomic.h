@@ -80,6 +80,7 @@ static inline void at_fence_seq(void) { model_fence(); }
     static inline V at_##N##_and_rlx(T *a, V v) { return AT_AND(&a->raw, v, __ATOMIC_RELAXED); }                          \
     static inline V at_##N##_and_acq(T *a, V v) { return AT_AND(&a->raw, v, __ATOMIC_ACQUIRE); }                          \
     static inline V at_##N##_or_rlx(T *a, V v) { return AT_OR(&a->raw, v, __ATOMIC_RELAXED); }                            \
+    static inline V at_##N##_or_acq(T *a, V v) { return AT_OR(&a->raw, v, __ATOMIC_ACQUIRE); }                            \
     static inline V at_##N##_or_rel(T *a, V v) { return AT_OR(&a->raw, v, __ATOMIC_RELEASE); }
 
 AT_DEFINE_NUMBER(a32, 32, uint32_t)

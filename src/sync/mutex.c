@@ -2,7 +2,10 @@
 /* mutex.c: the mutex. One word: HELD, and while somebody waits the first waiter's address.
  *
  * Forms       [HELD]                                        nobody waits
- *             first waiter | QUEUE [| HELD] [| LOCKED]      LOCKED: the queue is being changed, nobody else changes the word
+ *             first waiter | QUEUE [| HELD] [| LOCKED]      LOCKED: the queue is being changed; others may only set HELD
+ *             HELD is set by an or, a quarter of a nanosecond cheaper than a compare and exchange. It is cleared by who also sees
+ *             that nobody waits, in one step: a subtraction would be cheaper still, and would leave a waiter to be woken in
+ *             memory that may be gone.
  * Barging     a release wakes the first waiter and leaves the mutex free: whoever comes first gets it, most often one who
  *             runs already, and nobody stands still while a waiter is on its way. A waiter that came too late PATIENCE times
  *             is handed the mutex by the next release: nobody starves.
@@ -11,7 +14,7 @@
  *             likely, for its next lock: so there are few, further and further apart. (Eight that do nothing else, on two procs:
  *             23 ns a lock with forty looks at even distances, 6 with four; 5 on one.)
  * Why         as with waitq.c: a release touches the mutex for the last time in the step that makes it free.
- * Ordering    MX1  HELD cas acquire (lock) -> word cas / store release (unlock): without this what the mutex guards could be
+ * Ordering    MX1  HELD or / cas acquire (lock) -> word cas / store release (unlock): without this what the mutex guards could be
  *                  read before it was taken or written after it was given back.
  */
 #include "sync/mutex.h"
@@ -134,7 +137,7 @@ static void leave(struct waiter *w)
             }
         }
         at_32_store_rlx(&c->in, 0);
-        at_64_store_rel(c->word, of_queue(first) | (seen & HELD)); /* MX1 */
+        at_64_add_rel(c->word, of_queue(first) - (seen & ~HELD) - LOCKED); /* MX1: HELD may have been set meanwhile */
         return;
     }
 }
@@ -213,8 +216,7 @@ struct waiter *mag__mutex_release(mag_mutex *mutex)
 
 void mag_mutex_lock(mag_mutex *mutex)
 {
-    uint64_t free = 0;
-    if (likely(at_64_cas_acq(word_of(mutex), &free, HELD))) /* MX1 */
+    if (likely((at_64_or_acq(word_of(mutex), HELD) & HELD) == 0)) /* MX1 */
         return;
     lock_slow(word_of(mutex));
 }
