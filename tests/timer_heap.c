@@ -16,6 +16,7 @@ struct probe {
 };
 
 static struct probe probes[MOST];
+static bool seen[2 * MOST]; /* slots */
 static int64_t fire_now, last_due;
 static long fires;
 
@@ -55,21 +56,36 @@ static void check(int n)
     long pending, live = 0, dead = 0;
     int64_t first = least(n, &pending);
     T_EQ(mag__timer_first(&heap), first); /* the dead never stay on top */
+    memset(seen, 0, sizeof seen);
     for (uint32_t i = 0; i < heap.n; i++) {
         if (i > 0)
             T_LE(heap.heap[(i - 1) / 4].when, heap.heap[i].when);
-        if (heap.heap[i].t == NULL) {
+        uint32_t slot = heap.heap[i].slot;
+        T_LT(slot, heap.used);
+        T_FALSE(seen[slot]);
+        seen[slot] = true;
+        struct timer *t = heap.who[slot];
+        if (t == NULL) {
             dead++;
             continue;
         }
         live++;
-        T_EQ(heap.heap[i].t->at, i);
-        T_EQ(heap.heap[i].t->when, heap.heap[i].when);
-        T_TRUE(heap.heap[i].t->home == &heap);
+        T_EQ(t->slot, slot);
+        T_EQ(t->when, heap.heap[i].when);
+        T_TRUE(t->home == &heap);
     }
     T_EQ(live, pending);
     T_EQ(dead, heap.dead);
     T_LE(heap.n, heap.room);
+    uint32_t slots = heap.n;
+    for (uint32_t next = heap.free; next != 0; next = (uint32_t)(uintptr_t)heap.who[next - 1], slots++) {
+        T_FALSE(seen[next - 1]); /* in an entry or free, not both, and once */
+        seen[next - 1] = true;
+    }
+    T_EQ(slots, heap.used);
+    T_LE(heap.used, heap.room);
+    if (heap.heap != NULL)
+        T_EQ((uintptr_t)&heap.heap[1] % 64, 0); /* the children of one share a line */
 }
 
 static void begin(void)
@@ -78,7 +94,7 @@ static void begin(void)
     memset(probes, 0, sizeof probes);
     for (int i = 0; i < MOST; i++) {
         probes[i].timer.fire = fire;
-        probes[i].timer.at = TIMER_OUT;
+        probes[i].timer.slot = TIMER_OUT;
     }
     mag__timer_init(&heap);
     T_EQ(mag__timer_first(&heap), TIMER_NEVER);

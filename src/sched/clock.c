@@ -139,7 +139,7 @@ bool mag__clock_add(struct timer *t, int64_t when, int64_t period)
     struct m *m = mag__m_self();
     struct p *p = m == NULL ? NULL : mag__token_peek(m); /* its heap has a lock: it need not be ours */
     t->epoch = at_32_load_rlx(&mag__rt.epoch);
-    t->at = TIMER_OUT;
+    t->slot = TIMER_OUT;
     bool added = mag__timer_add(p != NULL ? &p->timers : &p_at(0)->timers, t, when, period);
     at_fence_seq(); /* CLK1 */
     if (added && when < (int64_t)at_64_load_rlx(&mag__rt.keeper_until))

@@ -38,7 +38,7 @@ bool mag__wait_arm(struct m *m, struct waiter *w, int64_t deadline)
 {
     look_at_deadline(deadline);
     w->timer.fire = fire;
-    w->timer.at = TIMER_OUT;
+    w->timer.slot = TIMER_OUT;
     if (unlikely(at_32_load_rlx(&mag__rt.hogged) != 0) && (uint64_t)deadline < at_64_load_rlx(&mag__rt.sysmon_until))
         mag__sysmon_wake(); /* this P may run a goroutine next that does not come back in time */
     return mag__timer_add(&m->p->timers, &w->timer, deadline, 0);

@@ -143,9 +143,10 @@ static ALWAYS_INLINE struct m *mag__wait_park(struct m *m, struct waiter *w, enu
 
 /* Arms the deadline of a goroutine's wait that began with `several`. False: no memory for it. */
 bool mag__wait_arm(struct m *m, struct waiter *w, int64_t deadline);
+/* After a wait that was. What its own deadline ended needs nothing: deciding it was the timer's last touch. */
 static inline void mag__wait_disarm(struct waiter *w)
 {
-    if (w->timer.home != NULL)
+    if (w->timer.home != NULL && waiter_outcome(w) != WAIT_LATE)
         mag__timer_delete(&w->timer);
 }
 

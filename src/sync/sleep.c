@@ -4,12 +4,11 @@
 
 #include <errno.h>
 
-int mag_sleep_until(mag_time t)
+static ALWAYS_INLINE int sleep_from(int64_t now, mag_time t)
 {
     struct m *m = mag__m_self();
     if (m_is_cancelled(m))
         return -ECANCELED;
-    int64_t now = mag__os_now();
     if (t <= now)
         return 0;
     if (m == NULL) {
@@ -31,4 +30,10 @@ int mag_sleep_until(mag_time t)
     return 0;
 }
 
-int mag_sleep(int64_t ns) { return mag_sleep_until(ns <= 0 ? 1 : mag_in(ns)); }
+int mag_sleep_until(mag_time t) { return sleep_from(mag__os_now(), t); }
+
+int mag_sleep(int64_t ns)
+{
+    int64_t now = mag__os_now(), t;
+    return sleep_from(now, __builtin_add_overflow(now, ns, &t) ? (ns < 0 ? 0 : MAG_FOREVER) : t);
+}

@@ -21,20 +21,22 @@ struct timer {
     timer_fire fire;
     struct timers *home;  /* where it was added last */
     uint32_t epoch;       /* for those that may outlive a runtime: the run they were added in */
-    uint32_t at;          /* its place in the heap, TIMER_OUT: not pending; home's lock */
+    uint32_t slot;        /* its number in home, TIMER_OUT: not pending; home's lock */
 };
 
 #define TIMER_OUT UINT32_MAX
 
 struct timer_entry {
     int64_t when;
-    struct timer *t; /* NULL: deleted */
+    uint32_t slot;
 };
 
 struct timers {
     ON_LINE struct spin lock;
     uint32_t n, room, dead;
-    struct timer_entry *heap;
+    uint32_t used, free;      /* slots ever used; the first free one of them, plus one, 0: none */
+    struct timer_entry *heap; /* n of room */
+    struct timer **who;       /* whose a slot is: NULL, deleted but still in the heap; a free one says which is the next */
     ON_LINE a64 first; /* when the first is due, TIMER_NEVER: none; anyone reads */
     a32 pending;       /* how many are; anyone reads */
 };
