@@ -169,6 +169,15 @@ static void let_them_gather(void)
         cpu_relax();
 }
 
+/* Changes when any of the others begins a slice. */
+static uint32_t slices_of_others(const struct p *p)
+{
+    uint32_t sum = 1;
+    for (uint32_t i = 0; i < rt_procs(); i++)
+        sum += i == p->index ? 0 : at_32_load_rlx(&p_at(i)->tick);
+    return sum != 0 ? sum : 1;
+}
+
 /* Looks at the others for a while. One M at a time does. */
 static struct g *steal(struct m *m, struct p *p)
 {
@@ -179,8 +188,9 @@ static struct g *steal(struct m *m, struct p *p)
         return NULL;
     if (at_32_load_rlx(&p->tick) - p->stole_tick < FEW_STOLEN)
         let_them_gather();
-    /* if everybody else is idle, what comes next comes from the kernel, a timer or a thread outside: it is awaited asleep */
-    bool alone = mag__idle_count(&mag__rt.idle) + 1 >= rt_procs();
+    /* If everybody else is idle, what comes next comes from the kernel, a timer or a thread outside: it is awaited asleep. So it is
+     * if the others still compute what they did when this P last looked in vain. */
+    bool alone = mag__idle_count(&mag__rt.idle) + 1 >= rt_procs() || p->vain == slices_of_others(p);
     int64_t end = mag__os_now() + (alone ? 0 : SEARCH_NS);
     for (;;) {
         bool last = mag__os_now() >= end;
@@ -190,8 +200,10 @@ static struct g *steal(struct m *m, struct p *p)
             g = mag__find_global(p);
         if (g == NULL && last && mag__clock_run_all(p) && (g = mag__find_runnext(p)) == NULL)
             g = mag__find_queued(p);
-        if (g != NULL || last || must_attend(p))
+        if (g != NULL || last || must_attend(p)) {
+            p->vain = g != NULL ? 0 : slices_of_others(p);
             return g;
+        }
         for (int i = 0; i < PAUSES; i++)
             cpu_relax();
     }

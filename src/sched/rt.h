@@ -54,6 +54,7 @@ struct p {
     uint32_t timers_at;       /* and in which the owner looks at its timers */
     uint32_t rotate_in;       /* turns of the global queue since the ring was rotated */
     uint32_t stole_tick;      /* tick when something was stolen last */
+    uint32_t vain;            /* how far the others were when this P last searched in vain, 0: it found something */
     uint32_t held_in;         /* turns in a crowd since a held goroutine was let in */
     uint64_t id, id_end;      /* goroutine ids not yet given out */
     struct rng rng;
