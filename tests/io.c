@@ -601,12 +601,18 @@ static void full_reads(void) { on_some(reads_in_full); }
 
 /* ---- numbers are used again ---- */
 
+static long stolen;
+
+/* It may begin late, when the number is another pipe's already, and take that one's byte; or be asking when the last writer goes. */
 static void waits_briefly(void *arg)
 {
     char c;
     int fd = *(int *)arg;
     ssize_t r = mag_read(fd, &c, 1, mag_in(50 * MAG_US));
-    T_TRUE(r == -ETIMEDOUT || r == -EBADF || r == 1);
+    if (r == 1)
+        add(&stolen, 1);
+    else if (r != 0 && r != -EBADF)
+        T_EQ(r, -ETIMEDOUT);
 }
 
 /* A pipe whose ends have these numbers: the runtime's own are lower. */
@@ -626,7 +632,7 @@ static void pipe_at(int fd[2], int at)
 static void reuses_foreign(void *arg)
 {
     (void)arg;
-    long n = t_scale(100000);
+    long n = t_scale(100000), forgiven = get(&stolen);
     int spare = -1;
     for (long i = 0; i < n; i++) {
         int fd[2];
@@ -643,8 +649,13 @@ static void reuses_foreign(void *arg)
                 T_EQ(mag_go_copy(waits_briefly, fd, sizeof fd), 0);
             if (dice % 4 == 2) {
                 T_EQ(mag_write(fd[1], "b", 1, MAG_FOREVER), 1);
-                T_EQ(mag_read(fd[0], &c, 1, MAG_FOREVER), 1);
-                T_EQ(c, 'b');
+                ssize_t r = mag_read(fd[0], &c, 1, mag_in(10 * MAG_S));
+                if (r == -ETIMEDOUT && get(&stolen) > forgiven) {
+                    forgiven = get(&stolen);
+                } else {
+                    T_EQ(r, 1);
+                    T_EQ(c, 'b');
+                }
             }
         }
         if (dice % 16 == 0) { /* the old file lives on under another number, out of the way */

@@ -49,8 +49,10 @@ static inline struct g *mag__lifo_pop_owner(struct lifo *l, bool alone)
 {
     uint32_t b = at_32_load_rlx(&l->bottom) - 1;
     if (alone) {
-        if ((int32_t)(b - at_32_load_rlx(&l->top)) < 0)
+        if (unlikely((int32_t)(b - at_32_load_rlx(&l->top)) < 0)) {
+            l->top_seen = b + 1; /* the next ones need not look */
             return NULL;
+        }
         at_32_store_rlx(&l->bottom, b);
         return at_ptr_load_rlx(&l->slot[b & LIFO_MASK]);
     }

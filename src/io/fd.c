@@ -117,7 +117,7 @@ static bool is_drained(const struct io *io)
            at_32_load_rlx(&d->side[POLL_READ].drained) == io->seen;
 }
 
-static ssize_t ask_read(struct io *io, void *arg)
+static ALWAYS_INLINE ssize_t ask_read(struct io *io, void *arg)
 {
     const struct vec *a = arg;
     struct desc *d = io->d;
@@ -134,12 +134,14 @@ static ssize_t ask_read(struct io *io, void *arg)
     return n;
 }
 
-ssize_t mag_read(int fd, void *buf, size_t n, mag_time deadline)
+static NOINLINE ssize_t read_some(int fd, void *buf, size_t n, mag_time deadline, const char *function)
 {
     struct iovec v = {.iov_base = buf, .iov_len = n};
     struct vec a = {.v = &v, .n = 1};
-    return mag__io_call(fd, POLL_READ, ask_read, &a, deadline, "mag_read");
+    return mag__io_run(fd, POLL_READ, ask_read, &a, deadline, function);
 }
+
+ssize_t mag_read(int fd, void *buf, size_t n, mag_time deadline) { return read_some(fd, buf, n, deadline, "mag_read"); }
 
 ssize_t mag_readv(int fd, const struct iovec *iov, int count, mag_time deadline)
 {
@@ -219,7 +221,7 @@ static ssize_t ask_writev(struct io *io, void *arg)
     return r;
 }
 
-static ssize_t ask_write(struct io *io, void *arg)
+static ALWAYS_INLINE ssize_t ask_write(struct io *io, void *arg)
 {
     const struct vec *a = arg;
     if (likely(desc_is(io->d, DESC_OWN | DESC_SOCKET)))
@@ -227,12 +229,14 @@ static ssize_t ask_write(struct io *io, void *arg)
     return ask_writev(io, arg);
 }
 
-ssize_t mag_write(int fd, const void *buf, size_t n, mag_time deadline)
+static NOINLINE ssize_t write_some(int fd, const void *buf, size_t n, mag_time deadline, const char *function)
 {
     struct iovec v = {.iov_base = (void *)buf, .iov_len = n};
     struct vec a = {.v = &v, .n = 1};
-    return mag__io_call(fd, POLL_WRITE, ask_write, &a, deadline, "mag_write");
+    return mag__io_run(fd, POLL_WRITE, ask_write, &a, deadline, function);
 }
+
+ssize_t mag_write(int fd, const void *buf, size_t n, mag_time deadline) { return write_some(fd, buf, n, deadline, "mag_write"); }
 
 ssize_t mag_writev(int fd, const struct iovec *iov, int count, mag_time deadline)
 {
@@ -246,9 +250,7 @@ ssize_t mag_read_full(int fd, void *buf, size_t n, mag_time deadline)
 {
     size_t done = 0;
     do {
-        struct iovec v = {.iov_base = (char *)buf + done, .iov_len = n - done};
-        struct vec a = {.v = &v, .n = 1};
-        ssize_t r = mag__io_call(fd, POLL_READ, ask_read, &a, deadline, "mag_read_full");
+        ssize_t r = read_some(fd, (char *)buf + done, n - done, deadline, "mag_read_full");
         if (r <= 0)
             return done != 0 ? (ssize_t)done : r;
         done += (size_t)r;
@@ -260,9 +262,7 @@ ssize_t mag_write_full(int fd, const void *buf, size_t n, mag_time deadline)
 {
     size_t done = 0;
     do {
-        struct iovec v = {.iov_base = (char *)buf + done, .iov_len = n - done};
-        struct vec a = {.v = &v, .n = 1};
-        ssize_t r = mag__io_call(fd, POLL_WRITE, ask_write, &a, deadline, "mag_write_full");
+        ssize_t r = write_some(fd, (const char *)buf + done, n - done, deadline, "mag_write_full");
         if (r <= 0)
             return done != 0 ? (ssize_t)done : r;
         done += (size_t)r;

@@ -12,34 +12,7 @@
 
 enum { IN_VAIN = 16 };
 
-int mag__io_begin(struct io *io, int fd, enum poll_dir dir, int64_t deadline, const char *function)
-{
-    struct m *m = mag__m_self();
-    int r;
-    if (unlikely(m == NULL || m_in_rt(m)))
-        return -EPERM;
-    if (unlikely(mag__m_is_dead(m)))
-        mag__fdwait_end(m, function);
-    if (m_is_cancelled(m))
-        return -ECANCELED;
-    struct desc *d = mag__poll_get(&m->arena->poll, fd, &r);
-    if (unlikely(d == NULL) || unlikely((r = mag__poll_enter(d)) != 0))
-        return r;
-    *io = (struct io){.d = d, .fd = fd, .dir = dir, .deadline = deadline, .function = function};
-    return 0;
-}
-
-ssize_t mag__io_end(struct io *io, ssize_t result)
-{
-    struct desc *d = io->d;
-    if (unlikely(at_32_load_rlx(&d->side[io->dir].waiting) != 0) && !io->drained)
-        mag__fdwait_pass(d, io->dir);
-    mag__poll_leave(&mag__m_self()->arena->poll, d);
-    if (unlikely(at_32_load_rlx((a32 *)&mag_checkpoint_word) != 0) &&
-        io->deadline > MAG_TRY) /* it may never have to wait */
-        mag__token_leave(mag__park_yield(mag__park_enter(mag__m_self(), io->function)));
-    return result;
-}
+void mag__io_yield(const struct io *io) { mag__token_leave(mag__park_yield(mag__park_enter(mag__m_self(), io->function))); }
 
 static int wait(struct io *io)
 {
@@ -76,34 +49,23 @@ static ssize_t ask_blocking(struct io *io, io_ask ask, void *arg)
     return r;
 }
 
+bool mag__io_wait(struct io *io, io_ask ask, void *arg, unsigned *told, ssize_t *r)
+{
+    int how = wait(io);
+    if (likely(how == 0))
+        how = slow_down(io, (*told)++);
+    else if (how == -ETIMEDOUT && io->guessed) { /* nobody has asked the kernel yet */
+        io->guessed = false;
+        io->deadline = MAG_TRY;
+        return true;
+    }
+    *r = likely(how == 0) ? 0 : how == -EPERM ? ask_blocking(io, ask, arg) : how;
+    return how == 0;
+}
+
 ssize_t mag__io_call(int fd, enum poll_dir dir, io_ask ask, void *arg, int64_t deadline, const char *function)
 {
-    struct io io;
-    unsigned told = 0;
-    ssize_t r = mag__io_begin(&io, fd, dir, deadline, function);
-    if (unlikely(r != 0))
-        return r;
-    for (;;) {
-        io.seen = side_edges(io.d, dir);
-        r = ask(&io, arg);
-        if (r == -EINTR)
-            continue;
-        io.drained = r == -EAGAIN;
-        if (likely(!io.drained))
-            return mag__io_end(&io, r);
-        r = wait(&io);
-        if (unlikely(r == -ETIMEDOUT && io.guessed)) { /* nobody has asked the kernel yet */
-            io.guessed = false;
-            io.deadline = MAG_TRY;
-            continue;
-        }
-        if (r == 0)
-            r = slow_down(&io, told++);
-        if (unlikely(r == -EPERM))
-            return mag__io_end(&io, ask_blocking(&io, ask, arg));
-        if (unlikely(r != 0))
-            return mag__io_end(&io, r);
-    }
+    return mag__io_run(fd, dir, ask, arg, deadline, function);
 }
 
 void mag__io_adopt(int fd, uint32_t flags)

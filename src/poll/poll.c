@@ -31,9 +31,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { CHUNK = 1 << 12, CHUNKS = 1 << 19, DESC_AHEAD = 8, WAIT_AHEAD = 4 };
+enum { CHUNKS = 1 << 19, DESC_AHEAD = 8, WAIT_AHEAD = 4 };
 
-#define CHUNK_SIZE (CHUNK * sizeof(struct desc))
+#define CHUNK_SIZE (POLL_CHUNK * sizeof(struct desc))
 #define TABLE_SIZE (CHUNKS * sizeof(aptr))
 
 /* ---- the table ---- */
@@ -70,29 +70,21 @@ static struct desc *add_chunk(struct poll *p, unsigned i)
     return chunk;
 }
 
-struct desc *mag__poll_peek(struct poll *p, int fd)
-{
-    if (fd < 0 || !mag__poll_is_on(p))
-        return NULL;
-    struct desc *chunk = at_ptr_load_acq(&p->chunks[fd / CHUNK]); /* PL2 */
-    return chunk == NULL ? NULL : &chunk[fd % CHUNK];
-}
-
 static int number(const struct desc *d) { return (int)at_32_load_rlx(&d->fd); }
 
-struct desc *mag__poll_get(struct poll *p, int fd, int *error)
+struct desc *mag__poll_make(struct poll *p, int fd, int *error)
 {
     struct desc *d = mag__poll_peek(p, fd);
-    if (unlikely(d == NULL)) {
+    if (d == NULL) {
         int r = fd < 0 ? -EBADF : mag__poll_is_on(p) ? 0 : start(p);
-        struct desc *chunk = r == 0 ? add_chunk(p, (unsigned)fd / CHUNK) : NULL;
+        struct desc *chunk = r == 0 ? add_chunk(p, (unsigned)fd / POLL_CHUNK) : NULL;
         if (chunk == NULL) {
             *error = r != 0 ? r : -ENOMEM;
             return NULL;
         }
-        d = &chunk[fd % CHUNK];
+        d = &chunk[(unsigned)fd % POLL_CHUNK];
     }
-    if (unlikely(number(d) != fd))
+    if (number(d) != fd)
         at_32_store_rlx(&d->fd, (uint32_t)fd);
     return d;
 }
@@ -119,17 +111,16 @@ void mag__poll_fini(struct poll *p)
 
 /* ---- calls ---- */
 
-int mag__poll_enter(struct desc *d)
+int mag__poll_enter_late(struct desc *d)
 {
     uint64_t seen = at_64_load_rlx(&d->calls);
     for (;;) {
-        if (unlikely((seen & DESC_ENDING) !=
-                     0)) { /* on its way back to the kernel, which will know what the number is then */
+        if ((seen & DESC_ENDING) != 0) { /* on its way back to the kernel, which will know what the number is then */
             mag__os_nap(1000);
             seen = at_64_load_rlx(&d->calls);
-        } else if (unlikely((seen & DESC_CLOSING) != 0)) {
+        } else if ((seen & DESC_CLOSING) != 0) {
             return -EBADF;
-        } else if (likely(at_64_cas_acq(&d->calls, &seen, seen + 1))) { /* PL3 */
+        } else if (at_64_cas_acq(&d->calls, &seen, seen + 1)) { /* PL3 */
             return 0;
         }
     }
@@ -161,11 +152,8 @@ static int end(struct poll *p, struct desc *d)
     return r;
 }
 
-void mag__poll_leave(struct poll *p, struct desc *d)
+void mag__poll_leave_last(struct poll *p, struct desc *d)
 {
-    uint64_t before = at_64_add_rel(&d->calls, (uint64_t)-1); /* PL3 */
-    if (likely(before != (DESC_CLOSING | 1)))
-        return;
     uint64_t seen = DESC_CLOSING;
     must(at_64_cas_acq(&d->calls, &seen, DESC_CLOSING | DESC_ENDING)); /* PL3 */
     int saved = errno;

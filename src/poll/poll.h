@@ -80,14 +80,40 @@ static inline bool mag__poll_is_on(const struct poll *p) { return at_32_load_acq
 void mag__poll_stop(struct poll *p, bool late);
 void mag__poll_fini(struct poll *p);
 
-/* The descriptor of a number. *error: -EBADF, -ENOMEM or what the system said when it refused an event queue. */
-struct desc *mag__poll_get(struct poll *p, int fd, int *error);
-/* The same if it is there already. */
-struct desc *mag__poll_peek(struct poll *p, int fd);
+enum { POLL_CHUNK = 1 << 12 }; /* descriptors */
+
+/* The descriptor of a number if it is there already. */
+static inline struct desc *mag__poll_peek(struct poll *p, int fd)
+{
+    if (unlikely(fd < 0 || !mag__poll_is_on(p)))
+        return NULL;
+    struct desc *chunk = at_ptr_load_acq(&p->chunks[(unsigned)fd / POLL_CHUNK]); /* PL2 */
+    return unlikely(chunk == NULL) ? NULL : &chunk[(unsigned)fd % POLL_CHUNK];
+}
+
+/* In any case. *error: -EBADF, -ENOMEM or what the system said when it refused an event queue. */
+struct desc *mag__poll_make(struct poll *p, int fd, int *error);
+static inline struct desc *mag__poll_get(struct poll *p, int fd, int *error)
+{
+    struct desc *d = mag__poll_peek(p, fd);
+    return likely(d != NULL && at_32_load_rlx(&d->fd) == (uint32_t)fd) ? d : mag__poll_make(p, fd, error);
+}
 
 /* A call comes in, and leaves: 0 or -EBADF. Between them the number is not closed by mag_close. */
-int mag__poll_enter(struct desc *d);
-void mag__poll_leave(struct poll *p, struct desc *d);
+int mag__poll_enter_late(struct desc *d);
+static inline int mag__poll_enter(struct desc *d)
+{
+    uint64_t seen = at_64_load_rlx(&d->calls);
+    if (likely((seen & (DESC_CLOSING | DESC_ENDING)) == 0) && likely(at_64_cas_acq(&d->calls, &seen, seen + 1))) /* PL3 */
+        return 0;
+    return mag__poll_enter_late(d);
+}
+void mag__poll_leave_last(struct poll *p, struct desc *d);
+static inline void mag__poll_leave(struct poll *p, struct desc *d)
+{
+    if (unlikely(at_64_add_rel(&d->calls, (uint64_t)-1) == (DESC_CLOSING | 1))) /* PL3 */
+        mag__poll_leave_last(p, d);
+}
 
 /* The file that was just opened is ours. */
 void mag__poll_adopt(struct desc *d, uint32_t flags);
