@@ -305,7 +305,8 @@ static void no_answer(void *arg)
     T_EQ(mag_sleep(5 * MAG_MS), 0);
     mag_group_cancel(&group);
     T_EQ(mag_group_wait(&group, MAG_FOREVER), -ECANCELED);
-    T_EQ(result, -ECANCELED);
+    if (result != -ECONNREFUSED && result != -EHOSTUNREACH && result != -ENETUNREACH) /* an answer came after all */
+        T_EQ(result, -ECANCELED);
 }
 
 static void connecting(void)

@@ -293,6 +293,106 @@ static void a_waiting_thread_is_told(void)
     T_EQ(w.result, -ESHUTDOWN);
 }
 
+/* ---- released while the runtime stops ----
+ * A releaser took a thread out of the queue, and before it had decided who wakes it a stopping runtime had: the thread went on, and the
+ * releaser looked at what had been its frame. */
+
+enum wait_kind { BY_MUTEX, BY_WG, BY_SEM, BY_GROUP, WAIT_KINDS };
+
+static struct {
+    enum wait_kind kind;
+    mag_mutex mutex;
+    mag_wg wg;
+    mag_sem sem;
+    mag_group group;
+    int there;
+    uint32_t dice;
+} both;
+
+static void spin_us(uint32_t us)
+{
+    for (int64_t end = t_now() + us * MAG_US; t_now() < end;)
+        ;
+}
+
+/* Where the frames of the wait have been. */
+static __attribute__((noinline)) void nobody_writes_here(void)
+{
+    volatile unsigned char frame[2048];
+    for (size_t i = 0; i < sizeof frame; i++)
+        frame[i] = 0x5a;
+    spin_us(40);
+    for (size_t i = 0; i < sizeof frame; i++)
+        T_EQ(frame[i], 0x5a);
+}
+
+static void *is_released(void *arg)
+{
+    (void)arg;
+    int r = 0;
+    __atomic_store_n(&both.there, 1, __ATOMIC_RELEASE);
+    if (both.kind == BY_MUTEX)
+        mag_mutex_lock(&both.mutex);
+    else if (both.kind == BY_WG)
+        r = mag_wg_wait(&both.wg, MAG_FOREVER);
+    else if (both.kind == BY_SEM)
+        r = mag_sem_wait(&both.sem, MAG_FOREVER);
+    else
+        r = mag_group_wait(&both.group, MAG_FOREVER);
+    nobody_writes_here();
+    T_TRUE(r == 0 || r == -ESHUTDOWN || r == -EPERM);
+    return NULL;
+}
+
+static void *releases(void *arg)
+{
+    (void)arg;
+    while (!get(&both.there))
+        sched_yield();
+    spin_us(20 + both.dice % 512);
+    if (both.kind == BY_MUTEX)
+        mag_mutex_unlock(&both.mutex);
+    else if (both.kind == BY_WG)
+        mag_wg_done(&both.wg);
+    else if (both.kind == BY_SEM)
+        mag_sem_post(&both.sem, 1);
+    return NULL;
+}
+
+static void ends_soon(void *arg)
+{
+    (void)arg;
+    spin_us(20 + both.dice / 512 % 64);
+}
+
+static void is_a_member(void *arg)
+{
+    pthread_t t[2];
+    if (both.kind == BY_GROUP)
+        T_EQ(mag_group_go(&both.group, ends_soon, NULL), 0);
+    for (int i = 0; i < 2; i++)
+        T_EQ(pthread_create(&t[i], NULL, i == 0 ? is_released : releases, NULL), 0);
+    memcpy(arg, t, sizeof t);
+    while (!get(&both.there))
+        sched_yield();
+    spin_us(20 + both.dice / 65536 % 64);
+}
+
+static void a_thread_is_released_while_the_runtime_stops(void)
+{
+    for (long i = 0; i < t_scale(1200); i++) {
+        pthread_t t[2];
+        memset(&both, 0, sizeof both);
+        both.kind = (enum wait_kind)(i % WAIT_KINDS);
+        both.dice = t_random();
+        mag_mutex_lock(&both.mutex);
+        mag_wg_add(&both.wg, 1);
+        T_EQ(mag_run(is_a_member, t), 0);
+        for (int k = 0; k < 2; k++)
+            T_EQ(pthread_join(t[k], NULL), 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
@@ -308,5 +408,6 @@ int main(int argc, char **argv)
     T_RUN(unfinished_goroutines_are_discarded);
     T_RUN(no_patience_is_needed);
     T_RUN(a_waiting_thread_is_told);
+    T_RUN(a_thread_is_released_while_the_runtime_stops);
     return t_done();
 }

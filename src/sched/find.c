@@ -72,16 +72,18 @@ struct g *mag__find_in_turn(struct p *p)
     return g;
 }
 
-/* Is there somebody for it, now? Who gives up becomes idle first and no searcher then: asked the other way round he could be
+/* Is there somebody for it, now? Who gives up becomes idle first and no searcher then: asked the other way round he would often be
  * seen as neither. */
 static bool somebody_comes(void) { return at_32_load_rlx(&mag__rt.idle.searching) != 0 || mag__idle_some(&mag__rt.idle); }
 
 void mag__find_passed_over(struct p *p)
 {
-    if (rt_procs() == 1 || mag__runq_next_peek(&p->runq) == NULL)
+    if (mag__runq_next_peek(&p->runq) == NULL)
         return;
-    if (!somebody_comes()) {
+    if (rt_procs() == 1 || !somebody_comes()) {
         at_32_store_rlx(&p->next_streak, 1); /* it stays the next one, and whoever gives up sees it (core/idle.c) */
+        if (rt_procs() == 1)
+            return; /* who adds a P has a fence for both, and looks for work */
         at_fence_seq(); /* IDL2 */
         if (likely(!somebody_comes()))
             return;
@@ -240,8 +242,10 @@ static struct g *find_in_crowd(struct p *p)
     mag__clock_run_own(p);
     if (++p->held_in >= HELD_EVERY) {
         p->held_in = 0;
-        if ((g = let_one_in()) != NULL)
+        if ((g = let_one_in()) != NULL) {
+            mag__find_passed_over(p);
             return g;
+        }
     }
     while ((g = mag__find_runnext(p)) != NULL || (g = mag__find_queued(p)) != NULL)
         if (!hold_back(g))

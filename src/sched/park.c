@@ -169,7 +169,7 @@ static ALWAYS_INLINE struct m *finish(struct m *m, bool adopt)
         else if (likely(make_ready(p, next)))
             running(p, next);
         else
-            next = next_or_g0(m, p);
+            next = next_or_g0(m, p, false);
     }
     switch_to(m, g, next, after_end, true);
     mag__panic_broken(__FILE__, __LINE__, "a goroutine that ended is not switched to");

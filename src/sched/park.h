@@ -67,13 +67,14 @@ static inline bool must_pass_g0(struct m *m, struct g *g)
     return true;
 }
 
-/* The next G if this P knows one that can run; g0 otherwise. */
-static ALWAYS_INLINE struct g *next_or_g0(struct m *m, struct p *p)
+/* The next G if this P knows one that can run; g0 otherwise. locked: for one that leaves with a lock held, which its after-step gives
+ * back. Then there are no turns, as timers may want it: g0 takes them. */
+static ALWAYS_INLINE struct g *next_or_g0(struct m *m, struct p *p, bool locked)
 {
     struct g *g;
     if (unlikely(m_locked(m) != NULL))
         return &m->g0;
-    while ((g = mag__find_local(p)) != NULL) {
+    while (!(locked && unlikely(p->turn_in == 1)) && (g = mag__find_local(p)) != NULL) {
         if (unlikely(must_pass_g0(m, g)))
             break;
         if (likely(make_ready(p, g))) {
@@ -82,12 +83,6 @@ static ALWAYS_INLINE struct g *next_or_g0(struct m *m, struct p *p)
         }
     }
     return &m->g0;
-}
-
-/* For one that leaves with a lock held, which its after-step gives back: no turns, as timers may want it. Then g0 takes them. */
-static ALWAYS_INLINE struct g *next_without_turns(struct m *m, struct p *p)
-{
-    return unlikely(p->turn_in == 1) ? &m->g0 : next_or_g0(m, p);
 }
 
 /* The goroutine that runs on m waits. `after` runs when it is off its stack and makes it visible to its waker. Returns
@@ -100,7 +95,7 @@ static ALWAYS_INLINE struct m *park(struct m *m, enum g_reason why, g_after afte
     at_64_store_rlx(&g->since, at_64_load_rlx(&mag__rt.clock));
     g_set_waiting(g, why);
     COUNT_OWNER(&p->count, parks);
-    return switch_to(m, g, locked ? next_without_turns(m, p) : next_or_g0(m, p), after, false);
+    return switch_to(m, g, next_or_g0(m, p, locked), after, false);
 }
 static ALWAYS_INLINE struct m *mag__park(struct m *m, enum g_reason why, g_after after, void *after_arg)
 {

@@ -138,12 +138,12 @@ static void leave_group(struct g_ext *x)
     if (--g->members == 0)
         for (struct joiner *j = g->joiners, *next; j != NULL; j = next) {
             next = j->next; /* decided, it waits only for the lock */
-            at_32_store_rlx(&j->in, 0);
             if (waiter_decide(&j->w, WAIT_WOKEN) == DECIDED_READY) {
                 j->w.next = NULL;
                 *end = &j->w;
                 end = &j->w.next;
             }
+            at_32_store_rlx(&j->in, 0);
         }
     if (g->members == 0)
         g->joiners = NULL;

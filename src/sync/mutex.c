@@ -203,12 +203,13 @@ struct waiter *mag__mutex_release(mag_mutex *mutex)
             rest->last = c->last;
             rest->prev = NULL;
         }
-        at_32_store_rlx(&c->in, 0);
         c->got = c->late >= PATIENCE;
         uint64_t held = c->got ? HELD : 0;
         struct waiter *w = &c->w;
+        hostile_point();
         bool ready = waiter_decide(w, WAIT_WOKEN) == DECIDED_READY;
         w->next = NULL;
+        at_32_store_rlx(&c->in, 0); /* last: a runtime that stops waits for LOCKED while it is in */
         at_64_store_rel(word, of_queue(rest) | held); /* MX1 */
         return ready ? w : NULL;
     }

@@ -53,9 +53,16 @@ bool mag__waitq_take(struct queued **first, struct waiter ***woken_end)
         q->next->last = q->last;
         q->next->prev = NULL;
     }
-    at_32_store_rlx(&q->in, 0);
+    /* A goroutine may go on as soon as it is decided. A thread that a stopping runtime wakes must first get out of the queue, under our
+     * lock, as long as it is in: else its frame could go before we have decided. */
+    bool thread = q->waiter.g == NULL;
+    if (!thread)
+        at_32_store_rlx(&q->in, 0);
+    hostile_point();
     enum decided d = waiter_decide(&q->waiter, WAIT_WOKEN);
     hostile_point();
+    if (thread)
+        at_32_store_rlx(&q->in, 0);
     if (d == DECIDED_READY) {
         q->waiter.next = NULL;
         **woken_end = &q->waiter;
