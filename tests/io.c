@@ -326,7 +326,7 @@ static void closing_wakes_all(void) { on_some(closing_wakes); }
 
 static void *closes(void *arg)
 {
-    t_sleep_ms(2);
+    t_sleep_ms(5 * (int)t_state.slow); /* it is in the call by now: else the number may be another's when it comes */
     T_EQ(mag_close(*(int *)arg), 0);
     return NULL;
 }

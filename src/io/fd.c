@@ -3,7 +3,7 @@
  *
  * Own         are O_NONBLOCK: plain read and write.
  * Foreign     may be in blocking mode, which is never changed. Each call is asked not to block instead: sockets by a flag of
- *             send, what the kernel can by RWF_NOWAIT, the rest by looking with poll(2) first. Then another reader may be faster
+ *             send and recv, what the kernel can by RWF_NOWAIT, the rest by looking with poll(2) first. Then another reader may be faster
  *             and the thread blocks; its P is retaken. A pipe that is writable takes PIPE_BUF bytes without blocking, and no
  *             more is written at a time.
  * Drained     a stream socket of ours that gave less than there was room for is empty. Until the next event a read need not ask
@@ -106,6 +106,13 @@ static ssize_t ask_readv(struct io *io, void *arg)
         if (!is_refusal(r))
             return r;
         at_32_or_rlx(&io->d->flags, DESC_SLOW);
+    }
+    if (!desc_is(io->d, DESC_NO_SOCKET) && !is_empty(a)) { /* a socket can always be asked, also by kernels and emulators without the above */
+        struct msghdr m = {.msg_iov = (struct iovec *)a->v, .msg_iovlen = (size_t)a->n};
+        ssize_t r = io_result(recvmsg(io->fd, &m, MSG_DONTWAIT));
+        if (r != -ENOTSOCK)
+            return r;
+        at_32_or_rlx(&io->d->flags, DESC_NO_SOCKET);
     }
     return read_slow(io, a);
 }
