@@ -645,7 +645,7 @@ static void reuses_foreign(void *arg)
                 T_EQ(write(fd[1], "a", 1), 1); /* an event for nobody */
         } else {
             T_EQ(mag_read(fd[0], &c, 1, MAG_TRY), -ETIMEDOUT);
-            if (dice % 32 == 1)
+            if (dice % 32 == 1 && !T_TSAN) /* which rightly says that a number is closed behind somebody's back */
                 T_EQ(mag_go_copy(waits_briefly, fd, sizeof fd), 0);
             if (dice % 4 == 2) {
                 T_EQ(mag_write(fd[1], "b", 1, MAG_FOREVER), 1);
