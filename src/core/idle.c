@@ -12,8 +12,8 @@
  *             Left to sysmon: what lies with a P that is about to be through with it (mag__netpoll_is_brisk), if it is not.
  * Ordering    IDL1  bit release (put) -> bit acquire (take): without this the new owner of a P could see its ring, caches
  *                   and counters as they were before its last owner used them.
- *             IDL2  fence (wake_wanted, mag__find_passed_over) <-> fence (put, search_end): without this both sides may read what was true before
- *                   the other's store, and a runnable G waits while every P sleeps.
+ *             IDL2  fence (wake_wanted, somebody) <-> fence (put, search_end): without this both sides may read what was true
+ *                   before the other's store, and a runnable G waits while every P sleeps.
  * Rejected    a list of idle Ps under a lock, as in Go: its lock is also the global queue's and the hottest of the runtime.
  *             membarrier on the sleeping side and no fence on the publisher's: saves 2 ns of a spawn and costs every
  *             other core an interrupt at each park.
@@ -63,6 +63,13 @@ bool mag__idle_wake_wanted(struct idle *s)
     hostile_point();
     at_fence_seq(); /* IDL2 */
     return at_32_load_rlx(&s->searching) == 0 && mag__idle_some(s) && mag__idle_search_begin(s);
+}
+
+bool mag__idle_somebody(struct idle *s)
+{
+    hostile_point();
+    at_fence_seq(); /* IDL2 */
+    return at_32_load_rlx(&s->searching) != 0 || mag__idle_some(s);
 }
 
 bool mag__idle_search_begin(struct idle *s)

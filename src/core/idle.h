@@ -23,6 +23,10 @@ void mag__idle_grow(struct idle *s, unsigned procs);
  * searching on his behalf and must pass that on or call mag__idle_search_end. */
 bool mag__idle_wake_wanted(struct idle *s);
 
+/* Publisher of what is left to whoever looks: true: somebody searches or a P is idle, tell them; false: whoever is about to give up
+ * sees it. */
+bool mag__idle_somebody(struct idle *s);
+
 /* Searcher: may this M search? At most one does at a time. */
 bool mag__idle_search_begin(struct idle *s);
 /* Afterwards the caller looks for work once more, and wakes somebody if there is some: others relied on its search. */

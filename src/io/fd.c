@@ -3,9 +3,9 @@
  *
  * Own         are O_NONBLOCK: plain read and write.
  * Foreign     may be in blocking mode, which is never changed. Each call is asked not to block instead: sockets by a flag of
- *             send and recv, what the kernel can by RWF_NOWAIT, the rest by looking with poll(2) first. Then another reader may be faster
- *             and the thread blocks; its P is retaken. A pipe that is writable takes PIPE_BUF bytes without blocking, and no
- *             more is written at a time.
+ *             send and recv, what the kernel can by RWF_NOWAIT, the rest by looking with poll(2) first. Then another reader may be
+ *             faster and the thread blocks; its P is retaken. A pipe that is writable takes PIPE_BUF bytes without blocking, and
+ *             no more is written at a time.
  * Drained     a stream socket of ours that gave less than there was room for is empty. Until the next event a read need not ask
  *             again: one system call less for every message. Not after an end, an error or urgent data: what came together with
  *             the last bytes makes no event of its own.

@@ -72,22 +72,13 @@ struct g *mag__find_in_turn(struct p *p)
     return g;
 }
 
-/* Is there somebody for it, now? Who gives up becomes idle first and no searcher then: asked the other way round he would often be
- * seen as neither. */
-static bool somebody_comes(void) { return at_32_load_rlx(&mag__rt.idle.searching) != 0 || mag__idle_some(&mag__rt.idle); }
-
 void mag__find_passed_over(struct p *p)
 {
     if (mag__runq_next_peek(&p->runq) == NULL)
         return;
-    if (rt_procs() == 1 || !somebody_comes()) {
-        at_32_store_rlx(&p->next_streak, 1); /* it stays the next one, and whoever gives up sees it (core/idle.c) */
-        if (rt_procs() == 1)
-            return; /* who adds a P has a fence for both, and looks for work */
-        at_fence_seq(); /* IDL2 */
-        if (likely(!somebody_comes()))
-            return;
-    }
+    at_32_store_rlx(&p->next_streak, 1); /* it stays the next one, and whoever gives up, or adds a P, sees it */
+    if (rt_procs() == 1 || likely(!mag__idle_somebody(&mag__rt.idle)))
+        return;
     at_32_store_rlx(&p->next_streak, 0);
     struct g *g = mag__runq_next_take_owner(&p->runq);
     if (g != NULL)

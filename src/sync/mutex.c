@@ -3,9 +3,9 @@
  *
  * Forms       [HELD]                                        nobody waits
  *             first waiter | QUEUE [| HELD] [| LOCKED]      LOCKED: the queue is being changed; others may only set HELD
- *             HELD is set by an or, a quarter of a nanosecond cheaper than a compare and exchange. It is cleared by who also sees
- *             that nobody waits, in one step: a subtraction would be cheaper still, and would leave a waiter to be woken in
- *             memory that may be gone.
+ *             HELD is set by an or, a quarter of a nanosecond cheaper than a compare and exchange. It is cleared in the
+ *             step that also sees that nobody waits, or under LOCKED: a subtraction would be cheaper still, and would leave a
+ *             waiter to be woken in memory that may be gone.
  * Barging     a release wakes the first waiter and leaves the mutex free: whoever comes first gets it, most often one who
  *             runs already, and nobody stands still while a waiter is on its way. A waiter that came too late PATIENCE times
  *             is handed the mutex by the next release: nobody starves.

@@ -253,6 +253,14 @@ static void publisher_of_both(void)
     wake_searcher();
 }
 
+/* A runnext that was passed over: nobody is told unless there is somebody. */
+static void passer_by(void)
+{
+    publish(0);
+    if (mag__idle_somebody(&idle))
+        wake_searcher();
+}
+
 /* A goroutine that lost its P and needs one again: takes an idle one, works, gives it up like everybody. */
 static void returner(void)
 {
@@ -300,6 +308,9 @@ enum { M0 = 1 << 0, BOTH = 1 << 0 | 1 << 1 }; /* who may sleep at the end */
 static const struct model_case cases[] = {
     {"give up", one_p, {m0_gives_up, publisher_0}, quiet, M0},
     {"give up, searching", one_p_searches, {m0_gives_up_search, publisher_0}, quiet, M0},
+    {"give up, passed over", one_p, {m0_gives_up, passer_by}, quiet, M0},
+    {"give up, searching, passed over", one_p_searches, {m0_gives_up_search, passer_by}, quiet, M0},
+    {"two Ms, passed over", two_ps_one_searches, {m0_gives_up_search, m1_gives_up, passer_by}, quiet, BOTH, 2, 1},
     {"work on", one_p, {m0, publisher_of_both}, quiet, M0, .preempt = 4, .stale = 2},
     {"global queue", one_p_globq, {m0_gives_up, publisher_0}, quiet, M0, .stale = 2},
     {"two publishers", one_p, {m0_gives_up, publisher_0, publisher_1}, quiet, M0, .stale = 1},
