@@ -124,8 +124,14 @@ static inline void at_32_store_fence(a32 *a, uint32_t v)
 #endif
 }
 
-/* A counter with one writer: no locked instruction, and readers see no torn value. */
+/* A counter with one writer: no locked instruction, and readers see no torn value. Compilers make three instructions of it where
+ * x86 has one. */
+#if defined(__x86_64__) && !defined(MAG_MODEL) && !defined(MAG_TSAN)
+static inline void at_64_bump_owner(a64 *a, uint64_t n) { __asm__("addq %1, %0" : "+m"(a->raw) : "er"(n) : "cc"); }
+static inline void at_32_bump_owner(a32 *a, uint32_t n) { __asm__("addl %1, %0" : "+m"(a->raw) : "ir"(n) : "cc"); }
+#else
 static inline void at_64_bump_owner(a64 *a, uint64_t n) { at_64_store_rlx(a, at_64_load_rlx(a) + n); }
 static inline void at_32_bump_owner(a32 *a, uint32_t n) { at_32_store_rlx(a, at_32_load_rlx(a) + n); }
+#endif
 
 #endif

@@ -14,6 +14,7 @@
 #define COLD __attribute__((noinline, cold))
 #define HOT __attribute__((hot))
 #define NORETURN __attribute__((noreturn))
+#define HIDDEN __attribute__((visibility("hidden"))) /* on what is declared extern: -fvisibility speaks of definitions alone */
 #define PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 

@@ -109,6 +109,12 @@ static inline void g_set_runnable(struct g *g)
     at_64_store_rlx(&g->waited, (uintptr_t)g->after_arg);
     at_32_store_rlx(&g->state, (word & ~(uint32_t)0xff) | G_RUNNABLE);
 }
+/* The same for one that is known to wait. */
+static inline void g_set_woken(struct g *g)
+{
+    at_64_store_rlx(&g->waited, (uintptr_t)g->after_arg);
+    at_32_bump_owner(&g->state, (uint32_t)G_RUNNABLE - (uint32_t)G_WAITING);
+}
 /* What it waits with, or did until it was woken; NULL: nothing. While nobody moves it. */
 static inline void *g_waiter(const struct g *g)
 {
@@ -168,14 +174,21 @@ void mag__g_each(struct g_heap *h, void (*fn)(struct g *g, void *arg), void *arg
 /* Is it one of this heap's? */
 bool mag__g_is_of(const struct g_heap *h, const struct g *g);
 
-static inline struct g *mag__g_new_owner(struct g_heap *h, struct g_cache *c)
+/* NULL: the cache is empty. */
+static inline struct g *mag__g_new_cached(struct g_cache *c)
 {
     struct g *g = c->one;
     if (unlikely(g == NULL))
-        return mag__g_refill(h, c);
+        return NULL;
     c->one = g->next;
     c->none--;
     return g;
+}
+
+static inline struct g *mag__g_new_owner(struct g_heap *h, struct g_cache *c)
+{
+    struct g *g = mag__g_new_cached(c);
+    return likely(g != NULL) ? g : mag__g_refill(h, c);
 }
 
 /* What a freed descriptor looks like in the hostile build: whoever runs it falls at once. */

@@ -17,8 +17,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-void mag__park_save_cxa(struct cxa_globals *saved) { *saved = *(struct cxa_globals *)mag__rt.cxa_globals(); }
-void mag__park_load_cxa(struct cxa_globals saved) { *(struct cxa_globals *)mag__rt.cxa_globals() = saved; }
+NOINLINE void mag__park_save_cxa(struct cxa_globals *saved) { *saved = *(struct cxa_globals *)mag__rt.cxa_globals(); }
+NOINLINE void mag__park_load_cxa(struct cxa_globals *saved) { *(struct cxa_globals *)mag__rt.cxa_globals() = *saved; }
 
 static void after_nothing(struct m *m, struct g *prev) { (void)m, (void)prev; }
 
@@ -180,7 +180,7 @@ static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m,
     san_after(self);
     mag__arch_control_load(&ARCH_CONTROL_DEFAULT);
     if (unlikely(mag__rt.cxa_globals != NULL))
-        mag__park_load_cxa((struct cxa_globals){0});
+        mag__park_load_cxa(&(struct cxa_globals){0});
     after(m, prev);
     for (;;) {
         struct g *g = m_curg(m);

@@ -15,14 +15,13 @@ struct cxa_globals {
 };
 
 void mag__park_save_cxa(struct cxa_globals *saved);
-void mag__park_load_cxa(struct cxa_globals saved);
+void mag__park_load_cxa(struct cxa_globals *saved);
 
 /* Leaves self for next. Returns when somebody switches back, with the M it is on then. */
 static ALWAYS_INLINE struct m *switch_to(struct m *m, struct g *self, struct g *next, g_after after, bool ends)
 {
-    bool cxa = unlikely(mag__rt.cxa_globals != NULL);
     struct cxa_globals saved;
-    if (cxa)
+    if (unlikely(mag__rt.cxa_globals != NULL)) /* or never, while a runtime runs */
         mag__park_save_cxa(&saved);
     struct control control;
     if (!ends) /* it does not come back */
@@ -33,8 +32,8 @@ static ALWAYS_INLINE struct m *switch_to(struct m *m, struct g *self, struct g *
     san_after(self);
     if (!ends)
         mag__arch_control_load(&control);
-    if (cxa)
-        mag__park_load_cxa(saved);
+    if (unlikely(mag__rt.cxa_globals != NULL))
+        mag__park_load_cxa(&saved);
     s.after(s.m, s.prev);
     return s.m;
 }

@@ -219,7 +219,7 @@ struct rt {
     struct os_thread sysmon;
 };
 
-extern struct rt mag__rt;
+extern HIDDEN struct rt mag__rt;
 
 #define URGENT_NS (20 * (int64_t)1000000)
 /* Goroutines whose timer fired or whose descriptor is ready came to the front of the global queue lately. */
@@ -237,7 +237,7 @@ static inline uint32_t rt_procs(void) { return at_32_load_acq(&mag__rt.procs); /
 static inline uint32_t rt_made(void) { return at_32_load_acq(&mag__rt.made); /* PR1 */ }
 
 /* The M of this thread, NULL outside the runtime. Never kept across anything that may switch. */
-extern ptrdiff_t mag__m_self_at; /* where it is, from the thread pointer: the same for every thread (initial-exec) */
+extern HIDDEN ptrdiff_t mag__m_self_at; /* where it is, from the thread pointer: the same for every thread (initial-exec) */
 void mag__m_set_self(struct m *m);
 
 /* In assembly: no compiler keeps a thread pointer or a thread-local's address over it, however much it inlines. As a call that

@@ -119,6 +119,27 @@ int64_t mag__clock_coalesce(int64_t until);
 void mag__wake_next(struct p *p, struct g *g);
 /* The same for a new one: whoever was to run next comes after it, and before the others. */
 void mag__wake_spawned(struct p *p, struct g *g);
+/* The same two where nobody else was to run next, which is the rule. False: nothing is done. */
+static ALWAYS_INLINE bool wake_is_plain(const struct p *p)
+{
+    return mag__runq_next_peek(&p->runq) == NULL && likely(at_32_load_rlx(&p->rescued) == 0) && !hostile_chance(2);
+}
+static ALWAYS_INLINE bool mag__wake_woken_quick(struct p *p, struct g *g) /* that waits */
+{
+    if (!wake_is_plain(p))
+        return false;
+    g_set_woken(g);
+    mag__runq_next_swap_owner(&p->runq, g);
+    return true;
+}
+static ALWAYS_INLINE bool mag__wake_spawned_quick(struct p *p, struct g *g)
+{
+    if (p->flat != 0 || !wake_is_plain(p))
+        return false;
+    g_set_state(g, G_RUNNABLE);
+    mag__runq_next_swap_owner(&p->runq, g);
+    return true;
+}
 /* The holder of p: those that were pushed aside long ago come into the ring. */
 void mag__wake_old(struct p *p);
 void mag__wake_tail(struct p *p, struct g *g);
@@ -161,16 +182,21 @@ struct m *mag__park_regain(struct m *m);
 /* Aborts by name: the call was made outside a goroutine. */
 NORETURN void mag__park_misused(const char *function);
 
-/* Entering a call that may switch: m with a P. Aborts by name outside a goroutine. */
-static ALWAYS_INLINE struct m *mag__park_enter(struct m *m, const char *function)
+/* Entering a call that may switch, in a goroutine: m with a P. */
+static ALWAYS_INLINE struct m *mag__park_enter_g(struct m *m)
 {
-    if (unlikely(m == NULL || m_in_rt(m)))
-        mag__park_misused(function);
     if (unlikely(mag__token_enter(m) == NULL))
         m = mag__park_regain(m);
     if (hostile_chance(8))
         m = mag__park_yield(m);
     return m;
+}
+/* The same anywhere. Aborts by name outside a goroutine. */
+static ALWAYS_INLINE struct m *mag__park_enter(struct m *m, const char *function)
+{
+    if (unlikely(m == NULL || m_in_rt(m)))
+        mag__park_misused(function);
+    return mag__park_enter_g(m);
 }
 
 /* ---- spawn.c ---- */

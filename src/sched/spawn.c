@@ -93,7 +93,6 @@ static ALWAYS_INLINE void begin(struct p *p, struct g *g)
 {
     at_64_store_rlx(&g->id, next_id(p));
     COUNT_OWNER(&p->count, spawned);
-    mag__wake_spawned(p, g);
 }
 
 static int spawn_with_p(struct m *m, const struct spawn *s)
@@ -105,8 +104,10 @@ static int spawn_with_p(struct m *m, const struct spawn *s)
     int r = fill(g, s, p);
     if (unlikely(r != 0))
         mag__g_free_owner(&mag__rt.arena->gs, &p->gs, g);
-    else
+    else {
         begin(p, g);
+        mag__wake_spawned(p, g);
+    }
     return r;
 }
 
@@ -152,23 +153,40 @@ static NOINLINE int spawn_plain(mag_fn fn, void *arg, const void *copy, size_t s
     return mag__spawn(&s);
 }
 
-/* The common case of the above, a goroutine with its P, and nothing laid out in memory for it. */
+/* The common case of the above, a goroutine with its P and a descriptor at hand, and nothing laid out in memory for it. Whatever else
+ * may happen is another function's, and the last thing done here: so no register has to be saved. */
+static NOINLINE int spawn_entered(mag_fn fn, void *arg, const void *copy, size_t size, void *created, struct p *p)
+{
+    struct m *m = mag__m_self();
+    if (token_is_lost(p))
+        mag__token_lost(m, (enum lost)(uintptr_t)p);
+    mag__token_leave(m);
+    return spawn_plain(fn, arg, copy, size, created);
+}
+
+static NOINLINE int spawn_behind(struct m *m, struct p *p, struct g *g)
+{
+    mag__wake_spawned(p, g);
+    mag__token_leave(m);
+    return 0;
+}
+
 static ALWAYS_INLINE int spawn_quick(mag_fn fn, void *arg, const void *copy, size_t size, void *created)
 {
     struct m *m = mag__m_self();
     if (unlikely(m == NULL || m_in_rt(m) || size > G_ARGS))
         return spawn_plain(fn, arg, copy, size, created);
-    struct p *p = mag__token_enter(m);
-    struct g *g = likely(p != NULL) ? mag__g_new_owner(&mag__rt.arena->gs, &p->gs) : NULL;
-    if (unlikely(g == NULL)) {
-        mag__token_leave(m);
-        return spawn_plain(fn, arg, copy, size, created);
-    }
+    struct p *p = token_try(m);
+    struct g *g;
+    if (token_is_lost(p) || unlikely((g = mag__g_new_cached(&p->gs)) == NULL))
+        return spawn_entered(fn, arg, copy, size, created, p);
     fill_in(g, fn, arg, mag__rt.stack_class, 0, created);
     g->ext = NULL;
     if (size != 0)
         g->arg = memcpy(g->args, copy, size);
     begin(p, g);
+    if (!mag__wake_spawned_quick(p, g))
+        return spawn_behind(m, p, g);
     mag__token_leave(m);
     return 0;
 }

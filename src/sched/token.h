@@ -34,14 +34,22 @@ enum lost { LOST_BEFORE, LOST_SLICE, LOST_BLOCKED, LOST_OTHER, LOST_MAX };
 /* The owner has found out. */
 void mag__token_lost(struct m *m, enum lost why);
 
-/* The P, or NULL: lost. */
-static inline struct p *mag__token_enter(struct m *m)
+/* The P, or in its place why it is lost: then the caller goes on with mag__token_lost. For those who do that out of the way, so that
+ * nothing lives in registers over a call that is hardly ever made. */
+static ALWAYS_INLINE struct p *token_try(struct m *m)
 {
     hostile_point();
     at_32_store_rlx(&m->in_rt, 1);
     compiler_barrier();
-    struct p *p = at_ptr_xchg_acq(&m->tok, NULL); /* TOK1 */
-    if (likely((uintptr_t)p >= LOST_MAX))
+    return at_ptr_xchg_acq(&m->tok, NULL); /* TOK1 */
+}
+static inline bool token_is_lost(const struct p *p) { return unlikely((uintptr_t)p < LOST_MAX); }
+
+/* The P, or NULL: lost. */
+static inline struct p *mag__token_enter(struct m *m)
+{
+    struct p *p = token_try(m);
+    if (!token_is_lost(p))
         return p;
     mag__token_lost(m, (enum lost)(uintptr_t)p);
     return NULL;

@@ -86,13 +86,25 @@ void mag__wait_pin_thread(void)
     at_fence_seq(); /* FOR1 */
 }
 
-COLD void mag__wait_ready_lost(struct m *m, struct g *g)
+/* In the runtime, and without a P. */
+static COLD void ready_lost(struct m *m, struct g *g)
 {
     if (mag__foreign_enter() != 0)
         return; /* its goroutine is discarded anyway */
     if (!m_outlived(m, g))
         mag__wake_global(g);
     mag__foreign_leave();
+}
+
+NOINLINE void mag__wait_ready_behind(struct m *m, struct g *g, struct p *p)
+{
+    if (token_is_lost(p)) {
+        mag__token_lost(m, (enum lost)(uintptr_t)p);
+        ready_lost(m, g);
+    } else {
+        mag__wake_next(p, g);
+    }
+    mag__token_leave(m);
 }
 
 void mag__wait_ready_chain(struct m *m, struct waiter *first)

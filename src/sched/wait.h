@@ -178,15 +178,25 @@ static inline bool m_outlived(const struct m *m, const struct g *g)
     return unlikely(m != NULL && mag__m_is_dead(m)) && mag__g_is_of(&m->arena->gs, g);
 }
 
-/* In the runtime, and without a P. */
-void mag__wait_ready_lost(struct m *m, struct g *g);
-
 /* In user code: makes a chain of decided waiters runnable, through `next`. */
 void mag__wait_ready_chain(struct m *m, struct waiter *first);
 static inline void mag__wait_ready_all(struct m *m, struct waiter *first)
 {
     if (first != NULL)
         mag__wait_ready_chain(m, first);
+}
+
+/* The same for one goroutine that was decided, by one that most likely has its P and is not in the runtime: the last thing its caller
+ * does. */
+void mag__wait_ready_behind(struct m *m, struct g *g, struct p *p);
+static ALWAYS_INLINE void mag__wait_ready_g(struct m *m, struct g *g)
+{
+    struct p *p = token_try(m);
+    if (token_is_lost(p) || unlikely(!mag__wake_woken_quick(p, g))) {
+        mag__wait_ready_behind(m, g, p);
+        return;
+    }
+    mag__token_leave(m);
 }
 
 /* The same for one alone, by a goroutine that most likely has its P. */
@@ -200,12 +210,7 @@ static ALWAYS_INLINE void mag__wait_ready_one(struct m *m, struct waiter *w)
         mag__wait_ready_chain(m, w);
         return;
     }
-    struct p *p = mag__token_enter(m);
-    if (likely(p != NULL))
-        mag__wake_next(p, g);
-    else
-        mag__wait_ready_lost(m, g);
-    mag__token_leave(m);
+    mag__wait_ready_g(m, g);
 }
 
 #endif

@@ -24,8 +24,6 @@
 
 enum { SPINS = 200 };
 
-static uint64_t of_queue(const struct queued *first) { return (uint64_t)(uintptr_t)first | WAITQ_QUEUE; }
-
 /* ---- the lock bit ---- */
 
 struct queued *mag__waitq_lock_wait(a64 *word)
@@ -73,6 +71,20 @@ bool mag__waitq_take(struct queued **first, struct waiter ***woken_end)
 
 /* ---- joining and leaving ---- */
 
+bool mag__waitq_join(struct queued *q)
+{
+    struct queued *first = mag__waitq_lock(q->word);
+    if (first == NULL)
+        return false;
+    q->next = NULL;
+    q->prev = first->last;
+    at_32_store_rlx(&q->in, 1);
+    first->last->next = q;
+    first->last = q;
+    mag__waitq_unlock(q->word, first, first->value);
+    return true;
+}
+
 /* Joins the queue. False: there is nothing to wait for. */
 static bool publish(struct queued *q)
 {
@@ -80,16 +92,9 @@ static bool publish(struct queued *q)
         uint64_t state = at_64_load_acq(q->word); /* WQ1 */
         at_32_store_rlx(&q->in, 0);
         if ((state & WAITQ_QUEUE) != 0) {
-            struct queued *first = mag__waitq_lock(q->word);
-            if (first == NULL)
-                continue;
-            q->next = NULL;
-            q->prev = first->last;
-            at_32_store_rlx(&q->in, 1);
-            first->last->next = q;
-            first->last = q;
-            mag__waitq_unlock(q->word, first, first->value);
-            return true;
+            if (mag__waitq_join(q))
+                return true;
+            continue;
         }
         uint32_t value = waitq_value(state);
         if (!q->wait(&value, q->kind)) {
@@ -97,12 +102,7 @@ static bool publish(struct queued *q)
                 return false;
             continue;
         }
-        q->value = value;
-        q->next = q->prev = NULL;
-        q->last = q;
-        at_32_store_rlx(&q->in, 1);
-        hostile_point();
-        if (at_64_cas_rel(q->word, &state, of_queue(q))) /* WQ1 */
+        if (waitq_begin(q, state, value))
             return true;
     }
 }
@@ -137,8 +137,7 @@ static void leave(struct waiter *w)
     mag__waitq_unlock(q->word, first, value);
 }
 
-/* For one who never comes back: if it is out already, the object may be gone. */
-static void forget(struct waiter *w)
+void mag__waitq_forget(struct waiter *w)
 {
     if (at_32_load_rlx(&container_of(w, struct queued, waiter)->in) != 0)
         leave(w);
@@ -151,7 +150,7 @@ struct step {
 
 static NOINLINE int wait_thread(struct queued *q, int64_t deadline, const struct step *s)
 {
-    waiter_init_thread(&q->waiter, forget);
+    waiter_init_thread(&q->waiter, mag__waitq_forget);
     if (!publish(q))
         return 0;
     if (s != NULL)
@@ -164,7 +163,7 @@ static NOINLINE int wait_thread(struct queued *q, int64_t deadline, const struct
 
 static NOINLINE int wait_until(struct m *m, struct queued *q, enum g_reason why, int64_t deadline, const struct step *s)
 {
-    waiter_init(&q->waiter, m_curg(m), true, forget);
+    waiter_init(&q->waiter, m_curg(m), true, mag__waitq_forget);
     if (deadline != OS_FOREVER && !mag__wait_arm(m, &q->waiter, deadline)) {
         mag__token_leave(m);
         return -ENOMEM;
@@ -210,7 +209,7 @@ static ALWAYS_INLINE int waits(a64 *word, bool (*wait)(uint32_t *value, uint32_t
     m = mag__park_enter(m, function);
     if (deadline != OS_FOREVER || (cancel && g_may_cancel(m_curg(m))))
         return wait_until(m, &q, why, deadline, NULL);
-    waiter_init(&q.waiter, m_curg(m), false, forget);
+    waiter_init(&q.waiter, m_curg(m), false, mag__waitq_forget);
     m = mag__park(m, why, after_publish, &q);
     mag__token_leave(m);
     return q.waiter.result;

@@ -53,6 +53,21 @@ static inline struct queued *mag__waitq_lock(a64 *word)
     return mag__waitq_lock_wait(word);
 }
 
+/* The word is a value still, as it was in state: it becomes a queue of q alone, with this one. False: it has changed. */
+static ALWAYS_INLINE bool waitq_begin(struct queued *q, uint64_t state, uint32_t value)
+{
+    q->value = value;
+    q->next = q->prev = NULL;
+    q->last = q;
+    at_32_store_rlx(&q->in, 1);
+    hostile_point();
+    return at_64_cas_rel(q->word, &state, (uint64_t)(uintptr_t)q | WAITQ_QUEUE); /* WQ1 */
+}
+/* Joins those who wait. False: nobody does any more. */
+bool mag__waitq_join(struct queued *q);
+/* A waiter's `leave`. For one who never comes back: if it is out already, the object may be gone. */
+void mag__waitq_forget(struct waiter *w);
+
 /* Unlocks with this queue; NULL: nobody waits, and this value, which is then the last touch of the object. */
 static inline void mag__waitq_unlock(a64 *word, struct queued *first, uint32_t value)
 {
