@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bugs_procs.c: what went wrong when the number of Ps changed at the wrong moment, each under its name. */
+/* bugs_procs.c: what went wrong when the number of Ps or of threads changed at the wrong moment, each under its name. */
 #include "test.h"
 
 #include "sched/sched.h"
@@ -98,11 +98,49 @@ static void none_is_made_while_it_stops(void)
     T_EQ(mag_run_with(&(mag_config){.procs = 2, .slice = -1}, changes_too_late, NULL), 0);
 }
 
+/* ---- a thread that was one too many kept the time, and left: no timer fired any more ---- */
+
+static mag_wg blocked, over;
+
+static void blocks(void *arg)
+{
+    (void)arg;
+    t_sleep_ms(200);
+    mag_wg_done(&blocked);
+}
+
+static void sleeps_beyond(void *arg)
+{
+    (void)arg;
+    mag_wg_add(&blocked, 20);
+    for (int i = 0; i < 20; i++)
+        T_EQ(mag_go(blocks, NULL), 0);
+    mag_wg_wait(&blocked, MAG_FOREVER);
+    T_EQ(mag_sleep(3 * MAG_S), 0); /* sysmon is fast asleep after the first, those too many leave after the second */
+    mag_wg_done(&over);
+}
+
+static void the_keeper_of_the_time_left(void)
+{
+    int64_t usual = mag__m_idle_exit;
+    mag__m_idle_exit = 2 * MAG_S;
+    mag_wg_add(&over, 1);
+    T_EQ(mag_start(&(mag_config){.procs = 2}), 0);
+    T_EQ(mag_go(sleeps_beyond, NULL), 0);
+    T_EQ(mag_wg_wait(&over, mag_in(20 * MAG_S * t_state.slow)), 0);
+    mag_stats s;
+    T_GE(mag_stats_read(&s, NULL, 0), 0);
+    T_LE(s.threads, 6); /* there were twenty; who keeps the time may stay beside one for each P */
+    T_EQ(mag_stop(MAG_FOREVER), 0);
+    mag__m_idle_exit = usual;
+}
+
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
     T_RUN(a_run_begins_while_its_p_is_held);
     T_RUN(a_number_asked_for_wins);
     T_RUN(none_is_made_while_it_stops);
+    T_RUN(the_keeper_of_the_time_left);
     return t_done();
 }

@@ -121,6 +121,46 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static void ends(void *wg) { mag_wg_done(wg); }
+
+/* Goroutines that are run at once by whoever spawned them: nobody need be told of the next one, it seems. */
+static void hands_over(int n)
+{
+    mag_wg wg = {0};
+    while (n-- > 0) {
+        mag_wg_add(&wg, 1);
+        T_EQ(mag_go(ends, &wg), 0);
+        wait_for(&wg);
+    }
+}
+
+static void hands_over_and_spawns(void *arg)
+{
+    for (int i = 0; i < SAMPLES / 4; i++) {
+        hands_over(10);
+        spin_ns(*(int64_t *)arg);
+        hands_over(10);
+        soon.started = 0;
+        soon.spawned = t_now();
+        T_EQ(mag_go(notes_when, &soon.latency[i]), 0);
+        while (!get(&soon.started))
+            ;
+    }
+}
+
+/* It waited for sysmon, which looked every 10 ms. */
+static void an_idle_p_takes_new_work_soon_after_others_were_handed_over(void)
+{
+    if (cpus() < 2)
+        T_SKIP("one CPU");
+    for (int64_t gap = MAG_MS; gap <= 25 * MAG_MS; gap *= 5) {
+        T_EQ(mag_run_with(&(mag_config){.procs = 2}, hands_over_and_spawns, &gap), 0);
+        qsort(soon.latency, SAMPLES / 4, sizeof *soon.latency, by_value);
+        printf("%lld ms: p50 %lld us  ", (long long)(gap / MAG_MS), (long long)soon.latency[SAMPLES / 8] / 1000);
+        T_LT(soon.latency[SAMPLES / 8], MAG_MS * t_state.slow);
+    }
+}
+
 static void computes_and_spawns(void *arg)
 {
     (void)arg;
@@ -617,6 +657,7 @@ int main(int argc, char **argv)
     t_init(argc, argv);
     T_RUN(all_ps_run_at_the_same_time);
     T_RUN(an_idle_p_takes_new_work_soon);
+    T_RUN(an_idle_p_takes_new_work_soon_after_others_were_handed_over);
     T_RUN(a_pair_and_a_third_share_a_p);
     T_RUN(a_yield_lets_the_other_run);
     T_RUN(a_busy_local_queue_does_not_starve_the_global_one);

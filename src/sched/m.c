@@ -6,7 +6,8 @@
  * Ordering    MS1  list head release (new_m) -> acquire (reap, dump): without this a reader could walk into an M that is
  *                  not written yet.
  * Idle        as many parked Ms as there are Ps sleep without a deadline, so that an idle process has no wake-ups. What
- *             is more than that ends after IDLE_EXIT_NS.
+ *             is more than that ends after mag__m_idle_exit; but not who keeps the time or sits in the poller: the others, asleep,
+ *             would not know that it is their turn.
  * Deadlock    when the last M parks, nobody runs, no goroutine is outside, and the process has no thread but the runtime's
  *             and mag_run's caller, then nothing can ever happen again.
  */
@@ -22,7 +23,7 @@
 
 enum { PATIENCE = 4 }; /* tries for a stack, about 250 ms apart, before waiting for one counts as forever */
 
-#define IDLE_EXIT_NS ((int64_t)5 * 1000000000)
+int64_t mag__m_idle_exit = (int64_t)5 * 1000000000;
 
 struct rt mag__rt;
 
@@ -164,8 +165,8 @@ static COLD void warn_threads(struct rt *rt, int error)
     if (error == 0)
         mag__panic_say("max_threads (%u) reached: goroutines wait for a thread", rt->max_threads);
     else
-        mag__panic_say("cannot start a thread (%s): goroutines wait for one of the %u there are", strerror(-error),
-                       at_32_load_rlx(&rt->nms));
+        mag__panic_say("cannot start a thread (%s)%s", strerror(-error),
+                       at_32_load_rlx(&rt->nms) != 0 ? ": goroutines wait for one of those there are" : "");
 }
 
 bool mag__m_can_run(void)
@@ -295,11 +296,12 @@ bool mag__m_park(struct m *m)
     if (deadlock)
         mag__rt_done(DONE_DEADLOCK);
     hostile_point();
-    int64_t exit_at = idle > rt_procs() ? mag__os_now() + IDLE_EXIT_NS : OS_FOREVER;
+    int64_t exit_at = idle > rt_procs() ? mag__os_now() + mag__m_idle_exit : OS_FOREVER;
     struct harvest h;
     for (;;) {
         int64_t until = mag__clock_keep();
-        enum slept how = mag__netpoll_sleep(m, mag__clock_coalesce(until), exit_at, &h);
+        bool keeper = until != TIMER_NEVER;
+        enum slept how = mag__netpoll_sleep(m, mag__clock_coalesce(until), keeper ? OS_FOREVER : exit_at, &h);
         mag__clock_kept(until);
         if (how == SLEPT_TOKEN)
             break;
@@ -314,7 +316,7 @@ bool mag__m_park(struct m *m)
                 mag__sysmon_wake();
             continue;
         }
-        if (!due && (how == SLEPT_AGAIN || until < exit_at))
+        if (!due && (how == SLEPT_AGAIN || keeper || now < exit_at))
             continue;
         if (!take_off_idle_list(m)) {
             if (taken != NULL)
@@ -322,8 +324,10 @@ bool mag__m_park(struct m *m)
             mag__parker_park(&m->parker, OS_FOREVER); /* the token is on its way */
             break;
         }
-        if (!due)
+        if (!due) {
+            mag__m_reap(); /* sysmon may be fast asleep */
             return false;
+        }
         if (taken != NULL) {
             p_acquire(m, taken);
         } else if (!mag__p_take_idle(m)) {

@@ -37,6 +37,9 @@ enum {
 enum attention { ATTEND_STOP = 1, ATTEND_RETIRE = 2, ATTEND_COMPANY = 4, ATTEND_CROWD = 8, ATTEND_GLOBAL = 16, ATTEND_OLD = 32 };
 #define ATTEND_AT_ONCE (ATTEND_STOP | ATTEND_RETIRE | ATTEND_COMPANY) /* the holder does these before it runs anybody */
 
+/* In p.rescued, by sysmon when it looks seldom: the next G alone in runnext tells it. */
+#define RESCUE_ASK 0x80000000u
+
 /* LIVE -> RETIRING (mag_set_procs) -> DRAINING (who holds the P) -> RETIRED -> LIVE; or back from RETIRING to LIVE. */
 enum p_life { P_LIVE, P_RETIRING, P_DRAINING, P_RETIRED };
 
@@ -70,7 +73,7 @@ struct p {
     ON_LINE aptr m;           /* the M that took this P last: a hint for sysmon */
     a32 attention;            /* enum attention */
     a32 life;                 /* enum p_life */
-    a32 rescued;              /* > 0: a G in runnext had to be rescued lately, wake somebody for the next ones */
+    a32 rescued;              /* > 0: a G in runnext had to be rescued lately, wake somebody for the next ones; RESCUE_ASK: or sysmon */
     a32 hog_tick;             /* tick of a slice whose goroutine lost its P the last time it ran; the owner writes */
     a64 urgent_at;            /* when a goroutine whose timer fired or whose fd became ready was last queued here */
     /* sysmon only */
@@ -176,6 +179,7 @@ struct rt {
     a32 silent;              /* stopping, and nobody is in the runtime any more: no timer fires */
     a32 epoch;               /* counts starts and stops: an M of another epoch must end */
     a32 sysmon_asleep;
+    a32 sysmon_alert;        /* something was put where only sysmon sees it wait: look often from now on */
     a64 sysmon_until;        /* when sysmon will look next */
     a32 hogged;              /* some P's slice has lasted long: sysmon must know of timers to come */
     a64 keeper_until;        /* until when an M sleeps to run timers, TIMER_NEVER: none does */

@@ -58,6 +58,8 @@ struct g_list mag__p_drain(struct p *p);
 
 /* ---- m.c: threads ---- */
 
+/* So long an M that is one too many sleeps before it ends. Tests shorten it. */
+extern HIDDEN int64_t mag__m_idle_exit;
 /* Gives p to a parked M or a new one. searching: the caller counted it in idle.searching. 0, or no thread can be had: p is
  * still the caller's. */
 int mag__m_run(struct p *p, bool searching);
@@ -249,6 +251,8 @@ void mag__retake_announced(void);
 int mag__sysmon_start(void);
 void mag__sysmon_stop(void);
 void mag__sysmon_wake(void);
+/* A P's first G alone in runnext since sysmon has looked seldom. What p.rescued says otherwise. */
+uint32_t mag__sysmon_asked(struct p *p);
 
 /* The caller of mag_run is told how it ended. */
 enum rt_done { DONE_NOT, DONE_MAIN, DONE_DEADLOCK };

@@ -7,8 +7,9 @@
  *             4 follow the machine: affinity and quota change while a program runs
  *             5 print the schedtrace line
  * Pace        a look costs 10 to 20 us here, so it cannot come every 20: LOOK_FAST for BUSY_NS after it had something to do,
- *             then doubling up to LOOK_SLOW, or earlier when a slice ends. After DEEP_NS with every P idle it sleeps until
- *             the next M is given a P. An idle process has no wake-ups at all.
+ *             then doubling up to LOOK_SLOW, or earlier when a slice ends. From ask_from on it asks to be woken by the next
+ *             goroutine that is left to its P's owner alone (RESCUE_ASK), and begins with LOOK_FAST again. After DEEP_NS with
+ *             every P idle it sleeps until the next M is given a P. An idle process has no wake-ups at all.
  * Ordering    SYS1  asleep store, fence (sleep_deep), read the idle bits <-> a P taken, fence (p_acquire), read asleep:
  *                   without this an M could start to run while sysmon goes to sleep, and nobody would look after it.
  */
@@ -18,6 +19,7 @@
 
 #define LOOK_FAST (100 * (int64_t)1000)
 #define LOOK_SLOW (10 * (int64_t)1000000)
+#define ASK_FROM (400 * (int64_t)1000)
 #define BUSY_NS (10 * (int64_t)1000000)
 #define DEEP_NS (1000 * (int64_t)1000000)
 #define TRIM_NS (250 * (int64_t)1000000)
@@ -37,11 +39,12 @@ static void set_checkpoint(bool wanted)
 }
 
 struct watch {
-    int64_t pause;       /* until the next look */
-    int64_t busy_until;  /* keep looking often until then */
-    int64_t idle_since;  /* every P has been idle since, 0: not so */
-    uint64_t turns;      /* goroutines begun and ended at the last trim */
-    int trim_held;       /* trims put off in a row */
+    int64_t pause;      /* until the next look */
+    int64_t busy_until; /* keep looking often until then */
+    int64_t ask_from;   /* a pause as long as this is seldom */
+    int64_t idle_since; /* every P has been idle since, 0: not so */
+    uint64_t turns;     /* goroutines begun and ended at the last trim */
+    int trim_held;      /* trims put off in a row */
     int64_t trim_at, trace_at, follow_at, global_at;
 };
 
@@ -60,6 +63,8 @@ static void rescue_next(struct watch *w, struct p *p)
     at_32_store_rlx(&p->rescued, RESCUE_MEMORY);
     mag__wake_searcher(NULL);
     w->busy_until = mag__os_now() + BUSY_NS;
+    w->pause = LOOK_FAST;
+    w->ask_from = ASK_FROM;
 }
 
 static void rescue(struct watch *w)
@@ -136,6 +141,29 @@ static void look_at_timers(struct watch *w, int64_t now)
         w->pause = left;
 }
 
+/* ---- the pace ---- */
+
+/* Who looks seldom would find a runnext that waits too late: it asks to be told of the next one. Not of every one, as a program may
+ * hand goroutines over a million times a second: after each time that nothing had to be rescued, seldom is twice as long. */
+static void ask_to_be_told(void)
+{
+    for (uint32_t i = 0; i < rt_procs(); i++)
+        if (at_32_load_rlx(&p_at(i)->rescued) == 0)
+            at_32_store_rlx(&p_at(i)->rescued, RESCUE_ASK);
+}
+
+static void set_pace(struct watch *w, int64_t now)
+{
+    bool alert = at_32_load_rlx(&mag__rt.sysmon_alert) != 0;
+    w->pause = alert || now < w->busy_until ? LOOK_FAST : w->pause < LOOK_SLOW / 2 ? w->pause * 2 : LOOK_SLOW;
+    if (alert) {
+        at_32_store_rlx(&mag__rt.sysmon_alert, 0);
+        w->ask_from = w->ask_from < LOOK_SLOW / 2 ? w->ask_from * 2 : LOOK_SLOW;
+    }
+    if (w->pause >= w->ask_from && rt_procs() > 1)
+        ask_to_be_told();
+}
+
 /* ---- the loop ---- */
 
 /* What is free now is what a program that starts and ends goroutines by the thousand will take next: giving it back and
@@ -184,8 +212,8 @@ static void keep_house(struct watch *w, int64_t now)
 /* Every P idle for a second: nothing to look after until an M is given a P. */
 static bool may_sleep_deep(struct watch *w, int64_t now)
 {
-    if (mag__idle_count(&mag__rt.idle) != rt_procs() || mag__find_any_work() ||
-        mag__globq_length(&mag__rt.held) != 0 || at_32_load_rlx(&mag__rt.nnostack) != 0) {
+    if (mag__idle_count(&mag__rt.idle) != rt_procs() || mag__find_any_work() || mag__globq_length(&mag__rt.held) != 0 ||
+        at_32_load_rlx(&mag__rt.nnostack) != 0) {
         if (at_32_load_rlx(&mag__rt.nnostack) != 0)
             mag__m_check_deadlock();
         w->idle_since = 0;
@@ -213,7 +241,11 @@ static void *sysmon_main(void *arg)
 {
     (void)arg;
     int64_t now = mag__os_now();
-    struct watch w = {.pause = LOOK_FAST, .trim_at = now + TRIM_NS, .follow_at = now + FOLLOW_NS, .trace_at = now + mag__rt.schedtrace};
+    struct watch w = {.pause = LOOK_FAST,
+                      .ask_from = ASK_FROM,
+                      .trim_at = now + TRIM_NS,
+                      .follow_at = now + FOLLOW_NS,
+                      .trace_at = now + mag__rt.schedtrace};
     for (;;) {
         uint32_t word = at_32_load_rlx(&mag__rt.sysmon_word);
         if (at_32_load_rlx(&mag__rt.state) == RT_STOPPING)
@@ -223,9 +255,7 @@ static void *sysmon_main(void *arg)
         mag__os_futex_wait(&mag__rt.sysmon_word, word, now + w.pause);
         now = mag__os_now();
         at_64_store_rlx(&mag__rt.clock, (uint64_t)now);
-        w.pause = now < w.busy_until ? LOOK_FAST : w.pause * 2;
-        if (w.pause > LOOK_SLOW)
-            w.pause = LOOK_SLOW;
+        set_pace(&w, now);
         look_at_timers(&w, now);
         rescue(&w);
         mag__netpoll_look(now, &w.pause);
@@ -246,6 +276,17 @@ void mag__sysmon_wake(void)
 {
     at_32_add_rlx(&mag__rt.sysmon_word, 1);
     mag__os_futex_wake(&mag__rt.sysmon_word, 1);
+}
+
+COLD uint32_t mag__sysmon_asked(struct p *p)
+{
+    uint32_t rescued = at_32_load_rlx(&p->rescued) & ~RESCUE_ASK;
+    at_32_store_rlx(&p->rescued, rescued);
+    if (rescued == 0 && mag__idle_some(&mag__rt.idle)) {
+        at_32_store_rlx(&mag__rt.sysmon_alert, 1);
+        mag__sysmon_wake();
+    }
+    return rescued;
 }
 
 void mag__sysmon_rouse(void)

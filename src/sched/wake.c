@@ -4,7 +4,8 @@
  * Waking is the expensive thing: a futex wake costs the waker 7 to 10 us and the sleeper 20 to 40, a ring operation 3 ns.
  * Rules       a G in the ring or the global queue wakes a searcher if nobody searches and a P is idle (core/idle.c)
  *             a G alone in runnext wakes nobody: its P's owner is about to run it. `rescued` corrects that guess: when a
- *             thief or sysmon had to rescue such a G, the next RESCUE_MEMORY ones wake a searcher as well
+ *             thief or sysmon had to rescue such a G, the next RESCUE_MEMORY ones wake a searcher as well. And the first one
+ *             after sysmon has come to look seldom wakes sysmon, which then looks often for a while
  *             neither do a few Gs whose timers fired, by the same guess, which sysmon corrects when it finds one waiting
  *             one searcher at a time; it passes the baton when it finds more work than it takes
  */
@@ -45,10 +46,24 @@ static inline void told(struct p *p)
         mag__wake_searcher(&p->count);
 }
 
+/* A G is alone in runnext: is somebody told all the same? */
+static inline void told_of_next(struct p *p)
+{
+    uint32_t rescued = at_32_load_rlx(&p->rescued);
+    if (likely(rescued == 0))
+        return;
+    if ((rescued & RESCUE_ASK) != 0)
+        rescued = mag__sysmon_asked(p);
+    if (rescued != 0)
+        told(p);
+}
+
 void mag__wake_batch(struct p *p, uint32_t n)
 {
-    if (n >= FEW || at_32_load_rlx(&p->rescued) != 0)
+    if (n >= FEW)
         told(p);
+    else
+        told_of_next(p);
 }
 
 COLD void mag__wake_spill(struct p *p, struct g *g)
@@ -121,8 +136,8 @@ void mag__wake_spawned(struct p *p, struct g *g)
         if (unlikely(!mag__lifo_push_owner(&p->lifo, kicked)))
             flatten(p, kicked);
         told(p);
-    } else if (unlikely(at_32_load_rlx(&p->rescued) != 0)) {
-        told(p);
+    } else {
+        told_of_next(p);
     }
 }
 
@@ -139,8 +154,8 @@ void mag__wake_next(struct p *p, struct g *g)
         if (unlikely(!mag__runq_put_owner(&p->runq, kicked)))
             mag__wake_spill(p, kicked);
         told(p);
-    } else if (unlikely(at_32_load_rlx(&p->rescued) != 0)) {
-        told(p);
+    } else {
+        told_of_next(p);
     }
 }
 
