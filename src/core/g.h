@@ -203,15 +203,21 @@ static inline void g_poison(struct g *g)
 #endif
 }
 
-static inline void mag__g_free_owner(struct g_heap *h, struct g_cache *c, struct g *g)
+/* There is room: none < MAGAZINE. */
+static inline void mag__g_free_cached(struct g_cache *c, struct g *g)
 {
     g_set_state(g, G_FREE);
     g_poison(g);
-    if (unlikely(c->none == MAGAZINE))
-        mag__g_flush(h, c);
     g->next = c->one;
     c->one = g;
     c->none++;
+}
+
+static inline void mag__g_free_owner(struct g_heap *h, struct g_cache *c, struct g *g)
+{
+    if (unlikely(c->none == MAGAZINE))
+        mag__g_flush(h, c);
+    mag__g_free_cached(c, g);
 }
 
 #endif

@@ -89,7 +89,7 @@ static ALWAYS_INLINE void runq_warm(const struct runq *q, uint32_t h, uint32_t t
 }
 
 /* Owner: the oldest, or NULL. */
-static inline struct g *mag__runq_get_owner(struct runq *q)
+static ALWAYS_INLINE struct g *mag__runq_get_owner(struct runq *q)
 {
     uint32_t t = at_32_load_rlx(&q->tail);
     uint32_t h = at_32_load_rlx(&q->head);

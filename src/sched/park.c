@@ -68,7 +68,7 @@ static void lay_first_frame(struct g *g)
     san_bound(g);
 }
 
-bool mag__park_bind(struct p *p, struct g *g)
+static NOINLINE bool bind_slow(struct p *p, struct g *g)
 {
     if (g->stack == NULL) { /* a large copy brought one along */
         g->stack = mag__stack_get(&mag__rt.arena->stacks, g->stack_class, &p->stacks, mag__rt.stack_class);
@@ -79,6 +79,16 @@ bool mag__park_bind(struct p *p, struct g *g)
     }
     if (unlikely(at_32_load_rlx(&mag__rt.nostack_tries) != 0))
         at_32_store_rlx(&mag__rt.nostack_tries, 0);
+    lay_first_frame(g);
+    return true;
+}
+
+bool mag__park_bind(struct p *p, struct g *g)
+{
+    if (unlikely(g->stack != NULL || g->stack_class != mag__rt.stack_class || p->stacks.n == 0 ||
+                 at_32_load_rlx(&mag__rt.nostack_tries) != 0))
+        return bind_slow(p, g);
+    g->stack = p->stacks.top[--p->stacks.n];
     lay_first_frame(g);
     return true;
 }
@@ -101,9 +111,8 @@ static inline void discard(struct m *m, struct g *g)
     }
 }
 
-static void after_end(struct m *m, struct g *g)
+static NOINLINE void after_end_slow(struct m *m, struct g *g)
 {
-    san_unbound(g);
     if (unlikely(mag__m_is_dead(m)))
         return; /* the arena goes as a whole */
     /* while somebody waits for a stack none is kept where only one P finds it */
@@ -113,6 +122,23 @@ static void after_end(struct m *m, struct g *g)
     discard(m, g);
     if (unlikely(at_32_load_rlx(&mag__rt.nnostack) != 0))
         mag__park_retry();
+}
+
+/* Stack and descriptor go where the next goroutine finds them. */
+static void after_end(struct m *m, struct g *g)
+{
+    struct p *p = m->p;
+    san_unbound(g);
+    if (unlikely(p == NULL || mag__m_is_dead(m) || at_32_load_rlx(&mag__rt.nnostack) != 0 || g->stack_class != mag__rt.stack_class ||
+                 p->stacks.n == STACK_CACHE || p->gs.none == MAGAZINE || at_64_load_rlx(&g->name[0]) != 0)) {
+        after_end_slow(m, g);
+        return;
+    }
+    p->stacks.top[p->stacks.n++] = g->stack;
+    g->stack = NULL;
+    g->flags = 0;
+    COUNT_OWNER(&p->count, finished);
+    mag__g_free_cached(&p->gs, g);
 }
 
 /* Main's frame outlives it: others may wait on what lies there until the runtime has stopped. So its stack is not used again,
@@ -193,6 +219,7 @@ static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m,
         if (unlikely(g->ext != NULL))
             mag__local_end(g);
         m = finish(mag__m_self(), true);
+        __asm__("" : "+r"(m)); /* a compiler that knows it to be the same keeps addresses of its members, in memory */
     }
 }
 
@@ -251,8 +278,8 @@ static void after_yield(struct m *m, struct g *prev)
     struct p *p = m->p;
     g_set_state(prev, G_RUNNABLE);
     if (unlikely(!mag__runq_put_owner(&p->runq, prev)))
-        mag__wake_spill(p, prev);
-    if (rt_procs() > 1)
+        mag__wake_tail(p, prev);
+    else if (rt_procs() > 1)
         mag__wake_searcher(&p->count);
 }
 
@@ -271,7 +298,7 @@ ALWAYS_INLINE struct m *mag__park_yield(struct m *m)
     if (unlikely(m_locked(m) != NULL))
         return yield_locked(m);
     while ((g = mag__find_near(p)) != NULL) {
-        if (unlikely(must_pass_g0(m, g)))
+        if (unlikely(!g_is_plain(g)) && must_pass_g0(m, g))
             return switch_to(m, m_curg(m), &m->g0, after_yield, false);
         if (likely(make_ready(p, g))) {
             running(p, g);

@@ -41,6 +41,12 @@ static ALWAYS_INLINE struct m *switch_to(struct m *m, struct g *self, struct g *
 /* Gives g its stack and first frame. False: none can be had, g waits for one. */
 bool mag__park_bind(struct p *p, struct g *g);
 
+/* It has run before, belongs to no thread, and is not known to compute: nothing else to look at. */
+static ALWAYS_INLINE bool g_is_plain(const struct g *g)
+{
+    return (g->flags & (G_STARTED | G_LOCKED | G_HOG)) == G_STARTED;
+}
+
 /* Makes g ready to be switched to. */
 static inline bool make_ready(struct p *p, struct g *g)
 {
@@ -74,7 +80,7 @@ static ALWAYS_INLINE struct g *next_or_g0(struct m *m, struct p *p, bool locked)
     if (unlikely(m_locked(m) != NULL))
         return &m->g0;
     while (!(locked && unlikely(p->turn_in == 1)) && (g = mag__find_local(p)) != NULL) {
-        if (unlikely(must_pass_g0(m, g)))
+        if (unlikely(!g_is_plain(g)) && must_pass_g0(m, g))
             break;
         if (likely(make_ready(p, g))) {
             running(p, g);

@@ -126,17 +126,22 @@ static NOINLINE int wait_simply(struct m *m, a64 *word)
     return 0;
 }
 
-int mag_wg_wait(mag_wg *wg, mag_time deadline)
+static NOINLINE int wait_anyhow(a64 *word, int64_t deadline)
 {
-    a64 *word = word_of(wg);
-    struct m *m = mag__m_self();
-    if (m_is_cancelled(m))
+    if (m_is_cancelled(mag__m_self()))
         return -ECANCELED;
     if (at_64_load_acq(word) == 0) /* WG1 */
         return 0;
     if (deadline <= MAG_TRY)
         return -ETIMEDOUT;
-    if (likely(deadline == OS_FOREVER && m != NULL && !m_in_rt(m) && m_curg(m)->ext == NULL))
-        return wait_simply(m, word);
     return mag__waitq_wait_cancel(word, above_zero, 0, WAIT_WG, deadline, "mag_wg_wait");
+}
+
+int mag_wg_wait(mag_wg *wg, mag_time deadline)
+{
+    a64 *word = word_of(wg);
+    struct m *m = mag__m_self();
+    if (unlikely(deadline != OS_FOREVER || m == NULL || m_in_rt(m) || m_curg(m)->ext != NULL))
+        return wait_anyhow(word, deadline);
+    return at_64_load_acq(word) == 0 ? 0 : wait_simply(m, word); /* WG1 */
 }
