@@ -7,6 +7,7 @@
 #include "base/panic.h"
 #include "sync/group.h"
 #include "trace/dump.h"
+#include "trace/out.h"
 #include "trace/schedtrace.h"
 
 #include <errno.h>
@@ -25,6 +26,7 @@ __attribute__((constructor)) static void loaded(void)
     rt->trace_line = mag__schedtrace_line;
     rt->cxa_globals = __cxa_get_globals;
     mag__group_init();
+    mag__out_loaded();
 }
 
 static void apply(const struct settings *s)
