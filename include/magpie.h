@@ -87,10 +87,10 @@ typedef struct mag_config {
 
 /* Starts the runtime, runs main(arg) as the first goroutine, stops the runtime when it returns. Goroutines that have
  * not finished are discarded; locks they hold stay held.
- * Returns 0; -EBUSY: a runtime is running; -EINVAL: a NULL main, a bad config or environment; -ENOMEM, -EAGAIN: no
- * memory or threads; -EDEADLK: every goroutine waited for something that could never come (a dump is on stderr);
- * -ETIMEDOUT: a goroutine was still in foreign code exit_wait later and keeps its thread and stack until its next
- * magpie call. In every case but -EBUSY the runtime is off afterwards.
+ * Returns 0; -EBUSY: a runtime is running; -EPERM: the caller is a goroutine that outlived its runtime, or a forked child of one
+ * that runs; -EINVAL: a NULL main, a bad config or environment; -ENOMEM, -EAGAIN: no memory or threads; -EDEADLK: every
+ * goroutine waited for something that could never come (a dump is on stderr); -ETIMEDOUT: a goroutine was still in foreign code
+ * exit_wait later and keeps its thread and stack until its next magpie call. In every case but -EBUSY the runtime is off afterwards.
  * Context: a thread outside the runtime. Blocks the thread. */
 MAG_API int mag_run(mag_fn main, void *arg);
 MAG_API int mag_run_with(const mag_config *cfg, mag_fn main, void *arg);
