@@ -183,7 +183,7 @@ MAG_API void *mag_local_get(mag_local *key);
 MAG_API int mag_local_set(mag_local *key, void *value);
 
 /* Yields if somebody wants the P: for loops that compute for long. A load and a branch otherwise.
- * Context: goroutine. May switch. */
+ * Context: goroutine; elsewhere it does nothing. May switch. */
 MAG_DATA extern uint32_t mag_checkpoint_word; /* read by mag_checkpoint only */
 MAG_API void mag_checkpoint_slow(void);
 static inline void mag_checkpoint(void)
