@@ -521,7 +521,11 @@ static void a_busy_local_queue_does_not_starve_the_global_one(void)
     qsort(waited, SAMPLES, sizeof *waited, by_value);
     printf("p50 %lld turns  ", (long long)waited[SAMPLES / 2]);
     fflush(stdout);
+#ifdef MAG_HOSTILE /* which pauses between the two steps */
+    T_LE(waited[SAMPLES / 2], 1000);
+#else
     T_LE(waited[SAMPLES / 2], 130);
+#endif
 }
 
 /* ---- too many for a ring, too many for a P ---- */
