@@ -87,10 +87,10 @@ typedef struct mag_config {
 
 /* Starts the runtime, runs main(arg) as the first goroutine, stops the runtime when it returns. Goroutines that have
  * not finished are discarded; locks they hold stay held.
- * Returns 0; -EBUSY: a runtime is running; -EINVAL: a NULL main, a bad config or environment; -ENOMEM, -EAGAIN: no
- * memory or threads; -EDEADLK: every goroutine waited for something that could never come (a dump is on stderr);
- * -ETIMEDOUT: a goroutine was still in foreign code exit_wait later and keeps its thread and stack until its next
- * magpie call. In every case but -EBUSY the runtime is off afterwards.
+ * Returns 0; -EBUSY: a runtime is running; -EPERM: the caller is a goroutine that outlived its runtime, or a forked child of one
+ * that runs; -EINVAL: a NULL main, a bad config or environment; -ENOMEM, -EAGAIN: no memory or threads; -EDEADLK: every
+ * goroutine waited for something that could never come (a dump is on stderr); -ETIMEDOUT: a goroutine was still in foreign code
+ * exit_wait later and keeps its thread and stack until its next magpie call. In every case but -EBUSY the runtime is off afterwards.
  * Context: a thread outside the runtime. Blocks the thread. */
 MAG_API int mag_run(mag_fn main, void *arg);
 MAG_API int mag_run_with(const mag_config *cfg, mag_fn main, void *arg);
@@ -143,7 +143,7 @@ static inline int mag_go_copy_of(mag_fn fn, const T &value)
 {
     return mag_go_copy(fn, &value, sizeof value);
 }
-#define MAG_GO(fn, type, ...) mag_go_copy_of<type>((fn), type{__VA_ARGS__})
+#define MAG_GO(fn, type, ...) mag_go_copy_of<type>((fn), {__VA_ARGS__})
 extern "C" {
 #else
 #define MAG_GO(fn, type, ...) mag_go_copy((fn), &(type){__VA_ARGS__}, sizeof(type))
@@ -183,7 +183,7 @@ MAG_API void *mag_local_get(mag_local *key);
 MAG_API int mag_local_set(mag_local *key, void *value);
 
 /* Yields if somebody wants the P: for loops that compute for long. A load and a branch otherwise.
- * Context: goroutine. May switch. */
+ * Context: goroutine; elsewhere it does nothing. May switch. */
 MAG_DATA extern uint32_t mag_checkpoint_word; /* read by mag_checkpoint only */
 MAG_API void mag_checkpoint_slow(void);
 static inline void mag_checkpoint(void)
@@ -369,7 +369,7 @@ static inline int mag_group_go_copy_of(mag_group *g, mag_fn fn, const T &value)
 {
     return mag_group_go_copy(g, fn, &value, sizeof value);
 }
-#define MAG_GROUP_GO(group, fn, type, ...) mag_group_go_copy_of<type>((group), (fn), type{__VA_ARGS__})
+#define MAG_GROUP_GO(group, fn, type, ...) mag_group_go_copy_of<type>((group), (fn), {__VA_ARGS__})
 extern "C" {
 #else
 #define MAG_GROUP_GO(group, fn, type, ...) mag_group_go_copy((group), (fn), &(type){__VA_ARGS__}, sizeof(type))

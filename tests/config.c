@@ -113,9 +113,19 @@ static void bad_environment_is_refused(void)
         {"MAGPIE_DEBUG", "schedtrace=10,foo=1"},
         {"MAGPIE_DEBUG", "schedtrace=10;scheddetail=1"},
         {"MAGPIE_DEBUG", "=1"},
+        {"MAGPIE_GUARD", "nonsense"},
+        {"MAGPIE_GUARD", ""},
+        {"MAGPIE_GUARD", "mprotect "},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         refused(bad[i][0], (struct attempt){.variable = bad[i][0], .value = bad[i][1]});
+}
+
+/* In words that say what was asked for: SIZE_MAX is not -1. */
+static void large_values_are_named(void)
+{
+    refused("mag_config.stack_size is 18446744073709551615: ", (struct attempt){.cfg.stack_size = SIZE_MAX});
+    refused("mag_config.reserved is 18446744073709551615: ", (struct attempt){.cfg.reserved[3] = UINTPTR_MAX});
 }
 
 /* ---- done ---- */
@@ -210,6 +220,24 @@ static void good_environment_overrides(void)
     T_STR_EQ(c.err, "");
 }
 
+static void asks_for_a_trace(void *arg)
+{
+    (void)arg;
+    t_setenv("MAGPIE_GUARD", "mprotect");
+    t_setenv("MAGPIE_TRACE", "/nowhere/trace");
+    for (int i = 0; i < 3; i++)
+        T_EQ(procs_of(&(mag_config){.procs = 2}), 2);
+}
+
+static void a_trace_is_declined_once(void)
+{
+    static struct t_child c;
+    t_fork(&c, asks_for_a_trace, NULL);
+    if (c.code != 0)
+        T_FAIL("code %d, signal %d\n%s", c.code, c.signal, c.err);
+    T_STR_EQ(c.err, "magpie: MAGPIE_TRACE=/nowhere/trace: this version has no tracer, nothing is written\n");
+}
+
 /* A quarter of the stack is the largest copy: so the size shows. */
 static void largest_copy(void *arg)
 {
@@ -283,12 +311,16 @@ int main(int argc, char **argv)
     t_setenv("MAGPIE_PROCS", NULL); /* whoever runs the tests may have set them */
     t_setenv("MAGPIE_STACK", NULL);
     t_setenv("MAGPIE_DEBUG", NULL);
+    t_setenv("MAGPIE_GUARD", NULL);
+    t_setenv("MAGPIE_TRACE", NULL);
     T_RUN(bad_configs_are_refused);
     T_RUN(bad_environment_is_refused);
+    T_RUN(large_values_are_named);
     T_RUN(edges_are_accepted);
     T_RUN(defaults_follow_the_machine);
     T_RUN(defaults_follow_the_affinity);
     T_RUN(good_environment_overrides);
+    T_RUN(a_trace_is_declined_once);
     T_RUN(stacks_have_the_size_asked_for);
     T_RUN(a_thousand_procs_on_a_small_machine);
     return t_done();

@@ -49,6 +49,91 @@ static void macro(void *)
 
 static void mag_go_macro_copies_its_values(void) { in_run(2, macro, nullptr); }
 
+/* Every type that C takes: a tag behind struct, a pointer, a type of two words, an array. */
+struct job {
+    int n;
+    long *result;
+};
+
+static mag_wg told;
+
+static void runs_job(void *arg)
+{
+    auto *j = static_cast<job *>(arg);
+    *j->result = j->n;
+    mag_wg_done(&told);
+}
+
+static void fills_long(void *arg)
+{
+    **static_cast<long **>(arg) = 7;
+    mag_wg_done(&told);
+}
+
+static unsigned long number;
+static void takes_number(void *arg)
+{
+    number = *static_cast<unsigned long *>(arg);
+    mag_wg_done(&told);
+}
+
+static const char *word;
+static void takes_word(void *arg)
+{
+    word = *static_cast<const char **>(arg);
+    mag_wg_done(&told);
+}
+
+static int three[3];
+static void takes_three(void *arg)
+{
+    memcpy(three, arg, sizeof three);
+    mag_wg_done(&told);
+}
+
+static void forms(void *)
+{
+    long a = 0, b = 0;
+    mag_wg_add(&told, 5);
+    T_EQ(MAG_GO(runs_job, struct job, 3, &a), 0);
+    T_EQ(MAG_GO(fills_long, long *, &b), 0);
+    T_EQ(MAG_GO(takes_number, unsigned long, 1ul << 40), 0);
+    T_EQ(MAG_GO(takes_word, const char *, "word"), 0);
+    T_EQ(MAG_GO(takes_three, int[3], 1, 2, 3), 0);
+    wait_for(&told);
+    T_EQ(a, 3);
+    T_EQ(b, 7);
+    T_EQ(number, 1ul << 40);
+    T_STR_EQ(word, "word");
+    T_EQ(three[0] * 100 + three[1] * 10 + three[2], 123);
+}
+
+static void group_forms(void *)
+{
+    long a = 0, b = 0;
+    mag_group g = {};
+    number = 0;
+    word = "";
+    mag_wg_add(&told, 4);
+    T_EQ(MAG_GROUP_GO(&g, runs_job, struct job, 4, &a), 0);
+    T_EQ(MAG_GROUP_GO(&g, fills_long, long *, &b), 0);
+    T_EQ(MAG_GROUP_GO(&g, takes_number, unsigned long, 6), 0);
+    T_EQ(MAG_GROUP_GO(&g, takes_word, const char *, "group"), 0);
+    T_EQ(mag_group_wait(&g, MAG_FOREVER), 0);
+    T_EQ(mag_group_end(&g), 0);
+    wait_for(&told);
+    T_EQ(a, 4);
+    T_EQ(b, 7);
+    T_EQ(number, 6);
+    T_STR_EQ(word, "group");
+}
+
+static void macros_take_every_type(void)
+{
+    in_run(2, forms, nullptr);
+    in_run(2, group_forms, nullptr);
+}
+
 static void errno_is_usable(void)
 {
     errno = ENOENT;
@@ -210,6 +295,7 @@ int main(int argc, char **argv)
 {
     t_init(argc, argv);
     T_RUN(mag_go_macro_copies_its_values);
+    T_RUN(macros_take_every_type);
     T_RUN(errno_is_usable);
     T_RUN(exceptions_interleave);
     T_RUN(a_new_goroutine_starts_clean);

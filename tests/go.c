@@ -15,6 +15,62 @@ static void done(void *wg) { mag_wg_done(wg); }
 static void wait_for(mag_wg *wg) { T_EQ(mag_wg_wait(wg, MAG_FOREVER), 0); }
 static void in_run(mag_fn fn) { T_EQ(mag_run_with(&(mag_config){.procs = 2}, fn, NULL), 0); }
 
+/* ---- outside ---- */
+
+static void yields(void *arg)
+{
+    (void)arg;
+    mag_yield();
+}
+
+static void exits(void *arg)
+{
+    (void)arg;
+    mag_exit();
+}
+
+static void names_itself(void *arg)
+{
+    (void)arg;
+    mag_set_name("nobody");
+}
+
+static void checkpoints(void *arg)
+{
+    (void)arg;
+    mag_checkpoint();
+    mag_checkpoint_slow(); /* what it calls when somebody wants the P */
+}
+
+static void *calls(void *arg)
+{
+    mag_fn *fn = arg;
+    (*fn)(NULL);
+    return NULL;
+}
+
+/* A thread of the program, while goroutines run. */
+static void calls_beside(void *fn)
+{
+    pthread_t t;
+    T_EQ(pthread_create(&t, NULL, calls, fn), 0);
+    pthread_join(t, NULL);
+}
+
+static void runs_and_calls_beside(void *fn) { T_EQ(mag_run_with(&(mag_config){.procs = 1}, calls_beside, fn), 0); }
+
+static void outside_a_goroutine_they_abort_by_name(void)
+{
+    T_ABORTS(yields, NULL, "magpie: mag_yield called outside a goroutine\n");
+    T_ABORTS(exits, NULL, "magpie: mag_exit called outside a goroutine\n");
+    T_ABORTS(names_itself, NULL, "magpie: mag_set_name called outside a goroutine\n");
+    T_ABORTS(runs_and_calls_beside, &(mag_fn){yields}, "magpie: mag_yield called outside a goroutine\n");
+    T_ABORTS(runs_and_calls_beside, &(mag_fn){exits}, "magpie: mag_exit called outside a goroutine\n");
+    T_ABORTS(runs_and_calls_beside, &(mag_fn){names_itself}, "magpie: mag_set_name called outside a goroutine\n");
+    checkpoints(NULL); /* does nothing */
+    runs_and_calls_beside(&(mag_fn){checkpoints});
+}
+
 /* ---- refused ---- */
 
 static void refusals(void *arg)
@@ -404,6 +460,7 @@ int main(int argc, char **argv)
 {
     t_init(argc, argv);
     t_setenv("MAGPIE_STACK", NULL); /* the sizes here are those of the default */
+    T_RUN(outside_a_goroutine_they_abort_by_name);
     T_RUN(what_cannot_be_is_refused);
     T_RUN(copies_are_aligned_and_independent);
     T_RUN(a_large_copy_survives_deep_calls);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* look.c: what the program shows of itself: mag_stats_read, mag_dump, schedtrace. */
+/* look.c: what the program shows of itself: mag_stats_read, mag_dump. */
 #include "test.h"
 
 #include <magpie.h>
@@ -262,91 +262,6 @@ static void busy(void *arg)
 
 static void looking_disturbs_nobody(void) { on(2, busy); }
 
-/* ---- schedtrace ---- */
-
-static void works_a_while(void *arg)
-{
-    (void)arg;
-    mag_wg gate = {0};
-    mag_wg_add(&gate, 1);
-    T_EQ(mag_go_with(&(mag_go_config){.name = "parked"}, parks, &gate), 0);
-    for (int64_t until = t_now() + 250 * MAG_MS; t_now() < until;)
-        burst(3); /* few, so that the whole trace fits a child's words */
-    mag_wg_done(&gate);
-}
-
-static void run_traced(void *debug)
-{
-    t_setenv("MAGPIE_DEBUG", debug);
-    T_EQ(mag_run_with(&(mag_config){.procs = 2}, works_a_while, NULL), 0);
-}
-
-static void traced(const char *debug)
-{
-    static struct t_child c;
-    t_fork(&c, run_traced, (void *)debug);
-    if (c.code != 0)
-        T_FAIL("code %d, signal %d\n%s", c.code, c.signal, c.err);
-    strcpy(text, c.err);
-    if (strlen(text) == sizeof c.err - 1)
-        strrchr(text, '\n')[1] = 0; /* it was cut in the middle of a line */
-}
-
-static void sched_lines_have_the_right_form(void)
-{
-    long n = 0;
-    int last = -1;
-    for (const char *at = text; (at = strstr(at, "SCHED ")) != NULL; at++, n++) {
-        int ms, procs, idle, threads, spinning, need, idle_threads, global, q[2], tick[2], end = -1;
-        unsigned long long steals, stolen, spills, retakes;
-        T_TRUE(at == text || at[-1] == '\n');
-        int got = sscanf(at,
-                         "SCHED %dms: gomaxprocs=%d idleprocs=%d threads=%d spinningthreads=%d needspinning=%d "
-                         "idlethreads=%d runqueue=%d [ %d %d ] schedticks=[ %d %d ] steals=%llu stolen=%llu "
-                         "spills=%llu retakes=%llu%n",
-                         &ms, &procs, &idle, &threads, &spinning, &need, &idle_threads, &global, &q[0], &q[1], &tick[0],
-                         &tick[1], &steals, &stolen, &spills, &retakes, &end);
-        if (got != 16 || end < 0 || at[end] != '\n')
-            T_FAIL("not a SCHED line (%d): %.200s", got, at);
-        T_GT(ms, last);
-        T_EQ(procs, 2);
-        T_GE(idle, 0);
-        T_LE(idle, 2);
-        T_GE(threads, 1);
-        T_LE(spinning, 1);
-        T_LE(idle_threads, threads);
-        last = ms;
-    }
-    T_GE(n, 3);
-}
-
-static void schedtrace_prints_one_line_each_time(void)
-{
-    traced("schedtrace=20");
-    sched_lines_have_the_right_form();
-    T_FALSE(strstr(text, "  P0:"));
-    T_FALSE(strstr(text, "  G: "));
-}
-
-static void scheddetail_adds_ps_ms_and_gs(void)
-{
-    traced("schedtrace=20,scheddetail=1");
-    sched_lines_have_the_right_form();
-    int tick, m, size, next;
-    char status[16];
-    T_EQ(sscanf(line_with("  P0: "), "  P0: status=%15s schedtick=%d m=%d runqsize=%d runnext=%d", status, &tick, &m,
-                &size, &next),
-         5);
-    T_TRUE(strcmp(status, "running") == 0 || strcmp(status, "idle") == 0);
-    T_STR_HAS(text, "\n  P1: status=");
-    int p;
-    unsigned long long g;
-    T_EQ(sscanf(line_with("  M0: "), "  M0: p=%d curg=%llu in=%15s", &p, &g, status), 3);
-    T_TRUE(strcmp(status, "user") == 0 || strcmp(status, "runtime") == 0);
-    T_STR_HAS(text, "\n  G: goroutine ");
-    T_STR_HAS(line_with("\"parked\""), "[wait group, ");
-}
-
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
@@ -357,7 +272,5 @@ int main(int argc, char **argv)
     T_RUN(a_dump_shows_everybody);
     T_RUN(a_dump_that_cannot_be_written_says_so);
     T_RUN(looking_disturbs_nobody);
-    T_RUN(schedtrace_prints_one_line_each_time);
-    T_RUN(scheddetail_adds_ps_ms_and_gs);
     return t_done();
 }

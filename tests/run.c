@@ -106,6 +106,81 @@ static void any_thread_may_run_it(void)
     }
 }
 
+/* ---- errno ---- */
+
+enum { MINE = 777 };
+#define KEEPS_ERRNO(call)                                                                                              \
+    do {                                                                                                               \
+        errno = MINE;                                                                                                  \
+        call;                                                                                                          \
+        int t_left = errno;                                                                                            \
+        if (t_left != MINE)                                                                                            \
+            T_FAIL("%s leaves errno %d", #call, t_left);                                                               \
+    } while (0)
+
+/* Those that never switch. */
+static void calls_them_all(void *arg)
+{
+    (void)arg;
+    char large[1000] = "";
+    int value = 1;
+    mag_stats total;
+    mag_wg wg = {0};
+    mag_mutex mutex = {0};
+    mag_sem sem = {0};
+    mag_group group = {0};
+    mag_chan *chan = NULL;
+    static mag_local key;
+    int null = open("/dev/null", O_WRONLY);
+    KEEPS_ERRNO(T_EQ(mag_go(nothing, NULL), 0));
+    KEEPS_ERRNO(T_EQ(mag_go_copy(nothing, large, sizeof large), 0));
+    KEEPS_ERRNO(T_EQ(mag_go_with(&(mag_go_config){.name = "small", .stack_size = 16384}, nothing, NULL), 0));
+    KEEPS_ERRNO(T_EQ(mag_group_go(&group, nothing, NULL), 0));
+    KEEPS_ERRNO(for (int i = 0; i < 10000; i++) T_EQ(mag_go(nothing, NULL), 0));
+    KEEPS_ERRNO(T_EQ(mag_set_procs(3), 2));
+    KEEPS_ERRNO(T_EQ(mag_stats_read(&total, NULL, 0), 3));
+    KEEPS_ERRNO(T_EQ(mag_dump(null), 0));
+    KEEPS_ERRNO(mag_set_name("named"));
+    KEEPS_ERRNO(mag_lock_thread());
+    KEEPS_ERRNO(mag_unlock_thread());
+    KEEPS_ERRNO(mag_block_begin());
+    KEEPS_ERRNO(mag_block_end());
+    KEEPS_ERRNO(T_EQ(mag_local_set(&key, &value), 0));
+    KEEPS_ERRNO(mag_wg_add(&wg, 1));
+    KEEPS_ERRNO(T_EQ(mag_wg_wait(&wg, MAG_TRY), -ETIMEDOUT));
+    KEEPS_ERRNO(mag_wg_done(&wg));
+    KEEPS_ERRNO(T_EQ(mag_mutex_trylock(&mutex), 0));
+    KEEPS_ERRNO(mag_mutex_unlock(&mutex));
+    KEEPS_ERRNO(mag_sem_post(&sem, 1));
+    KEEPS_ERRNO(T_EQ(mag_sem_wait(&sem, MAG_TRY), 0));
+    KEEPS_ERRNO(T_TRUE((chan = mag_chan_new(sizeof value, 1)) != NULL));
+    KEEPS_ERRNO(T_EQ(mag_chan_send(chan, &value, MAG_TRY), 0));
+    KEEPS_ERRNO(T_EQ(mag_chan_recv(chan, &value, MAG_TRY), 0));
+    KEEPS_ERRNO(T_EQ(mag_chan_close(chan), 0));
+    KEEPS_ERRNO(mag_chan_unref(chan));
+    KEEPS_ERRNO(T_EQ(mag_close(null), 0));
+    T_EQ(mag_group_end(&group), 0);
+}
+
+static void runs_and_keeps_errno(void *arg)
+{
+    (void)arg;
+    KEEPS_ERRNO(T_EQ(mag_run(nothing, NULL), 0));
+    KEEPS_ERRNO(T_EQ(mag_run_with(&(mag_config){.procs = 2}, calls_them_all, NULL), 0));
+    KEEPS_ERRNO(T_EQ(mag_start(NULL), 0));
+    KEEPS_ERRNO(T_EQ(mag_go(nothing, NULL), 0));
+    KEEPS_ERRNO(T_EQ(mag_stop(MAG_FOREVER), 0));
+}
+
+/* In a process where none has run yet: the first one looks at the machine. */
+static void errno_stays_as_it_was(void)
+{
+    static struct t_child c;
+    t_fork(&c, runs_and_keeps_errno, NULL);
+    if (c.code != 0)
+        T_FAIL("code %d, signal %d\n%s", c.code, c.signal, c.err);
+}
+
 /* ---- what it leaves behind ---- */
 
 struct held {
@@ -396,6 +471,7 @@ static void a_thread_is_released_while_the_runtime_stops(void)
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
+    T_RUN(errno_stays_as_it_was);
     T_RUN(main_runs);
     T_RUN(no_main_is_refused);
     T_RUN(a_run_inside_a_run_is_busy);

@@ -126,13 +126,73 @@ static void spill_moves_the_older_half_and_the_new_one(void)
     }
 }
 
+/* What the scheduler uses: into a crate of the global queue. */
+static void spill_into_an_array_is_the_same(void)
+{
+    struct runq q;
+    struct g *to[RUNQ_SPILL + 1];
+    for (size_t s = 0; s < sizeof starts / sizeof *starts; s++) {
+        fill(&q, starts[s], RUNQ_SIZE);
+        to[RUNQ_SPILL] = &gs[RUNQ_SIZE + 1];
+        gs[0].next = gs[RUNQ_SIZE].next = &gs[7]; /* a crate needs no chain: they are not touched */
+        T_EQ(mag__runq_spill_into_owner(&q, &gs[RUNQ_SIZE], to), RUNQ_SIZE / 2 + 1);
+        for (uint32_t i = 0; i < RUNQ_SIZE / 2; i++)
+            T_EQ(to[i], &gs[i]);
+        T_EQ(to[RUNQ_SIZE / 2], &gs[RUNQ_SIZE]);
+        T_EQ(to[RUNQ_SPILL], &gs[RUNQ_SIZE + 1]);
+        T_EQ(gs[0].next, &gs[7]);
+        T_EQ(gs[RUNQ_SIZE].next, &gs[7]);
+        expect_rest(&q, RUNQ_SIZE / 2, RUNQ_SIZE);
+    }
+}
+
+static void half_moves_the_older_half(void)
+{
+    struct runq q;
+    for (size_t s = 0; s < sizeof starts / sizeof *starts; s++)
+        for (uint32_t n = 0; n <= RUNQ_SIZE; n++) {
+            fill(&q, starts[s], n);
+            struct g_list list = mag__runq_half_owner(&q);
+            T_EQ(list.n, n / 2);
+            struct g *g = list.first;
+            for (uint32_t i = 0; i < n / 2; i++, g = g->next) {
+                T_EQ(g, &gs[i]);
+                if (i + 1 == n / 2)
+                    T_EQ(list.last, g);
+            }
+            T_EQ(g, NULL);
+            expect_rest(&q, n / 2, n);
+        }
+}
+
 static void spill_needs_a_full_ring(void)
 {
     struct runq q;
+    struct g *to[RUNQ_SPILL];
     for (uint32_t n = 0; n < RUNQ_SIZE; n++) {
         fill(&q, UINT32_MAX, n);
         T_EQ(mag__runq_spill_owner(&q, &gs[n]).n, 0);
+        T_EQ(mag__runq_spill_into_owner(&q, &gs[n], to), 0);
         expect_rest(&q, 0, n);
+    }
+}
+
+/* A thief came between the put that failed and the spill: there is room, and the new one goes in behind what is left. */
+static void a_thief_makes_room_before_the_spill(void)
+{
+    struct runq q, thief;
+    struct g *to[RUNQ_SPILL];
+    for (size_t s = 0; s < sizeof starts / sizeof *starts; s++) {
+        uint32_t n = 0;
+        fill(&q, starts[s], RUNQ_SIZE);
+        mag__runq_init(&thief, starts[s]);
+        T_FALSE(mag__runq_put_owner(&q, &gs[RUNQ_SIZE]));
+        T_EQ(mag__runq_steal(&thief, &q, 1, &n), &gs[RUNQ_SIZE / 2 - 1]);
+        T_EQ(n, RUNQ_SIZE / 2);
+        T_EQ(mag__runq_spill_into_owner(&q, &gs[RUNQ_SIZE], to), 0);
+        T_TRUE(mag__runq_put_owner(&q, &gs[RUNQ_SIZE]));
+        expect_rest(&thief, 0, RUNQ_SIZE / 2 - 1);
+        expect_rest(&q, RUNQ_SIZE / 2, RUNQ_SIZE + 1);
     }
 }
 
@@ -229,17 +289,32 @@ static void *prober(void *arg)
     return NULL;
 }
 
+static uint32_t run_list(struct g_list list)
+{
+    for (struct g *next; list.first != NULL; list.first = next) {
+        next = list.first->next;
+        run_g(list.first);
+    }
+    return list.n;
+}
+
+static uint32_t spill(struct g *g)
+{
+    struct g *to[RUNQ_SPILL];
+    if ((g - many) % 2 == 0)
+        return run_list(mag__runq_spill_owner(&queue, g));
+    uint32_t n = mag__runq_spill_into_owner(&queue, g, to);
+    for (uint32_t i = 0; i < n; i++)
+        run_g(to[i]);
+    T_TRUE(n == 0 || to[n - 1] == g);
+    return n;
+}
+
 static void put_or_spill(struct g *g)
 {
-    while (!mag__runq_put_owner(&queue, g)) {
-        struct g_list list = mag__runq_spill_owner(&queue, g);
-        for (struct g *next; list.first != NULL; list.first = next) {
-            next = list.first->next;
-            run_g(list.first);
-        }
-        if (list.n != 0)
+    while (!mag__runq_put_owner(&queue, g))
+        if (spill(g) != 0)
             return;
-    }
 }
 
 static void owner_works(void)
@@ -255,6 +330,8 @@ static void owner_works(void)
             if (kicked != NULL)
                 put_or_spill(kicked);
         }
+        if (t_random_r(&random) % 4 == 0)
+            run_list(mag__runq_half_owner(&queue));
         struct g *g;
         for (uint32_t n = t_random_r(&random) % RUNQ_SIZE; n > 0 && (g = mag__runq_get_owner(&queue)) != NULL; n--)
             run_g(g);
@@ -349,7 +426,10 @@ int main(int argc, char **argv)
     T_RUN(thief_gets_half_rounded_up);
     T_RUN(thief_leaves_small_queues);
     T_RUN(spill_moves_the_older_half_and_the_new_one);
+    T_RUN(spill_into_an_array_is_the_same);
+    T_RUN(half_moves_the_older_half);
     T_RUN(spill_needs_a_full_ring);
+    T_RUN(a_thief_makes_room_before_the_spill);
     T_RUN(drain_takes_runnext_and_the_ring);
     T_RUN(runnext_is_taken_once);
     T_RUN(owner_and_three_thieves_run_each_once);

@@ -191,6 +191,8 @@ static struct {
     mag_wg ping, pong, wg;
     int stop, last;
     long turns[3];
+    long seen, most; /* turns of the two when the third had its last one; the most that it was passed over by */
+    mag_chan *there, *back;
 } game;
 
 static void pings(void *arg)
@@ -225,6 +227,10 @@ static void looks_on(void *arg)
 {
     (void)arg;
     while (!get(&game.stop)) {
+        long now = read_count(&game.turns[0]) + read_count(&game.turns[1]);
+        if (game.turns[2] != 0 && now - game.seen > game.most)
+            game.most = now - game.seen;
+        game.seen = now;
         add(&game.turns[2]);
         if (read_count(&game.turns[0]) + read_count(&game.turns[2]) > t_scale(200000))
             set(&game.stop);
@@ -245,6 +251,19 @@ static void plays(void *arg)
     wait_for(&game.wg);
 }
 
+/* runnext goes first three times in a row, then the ring has a turn. */
+static void is_passed_over_by_few(void)
+{
+    printf("at most %ld before the third  ", game.most);
+    fflush(stdout);
+    T_GT(game.turns[2], 100);
+#ifdef MAG_HOSTILE /* which draws lots */
+    T_LE(game.most, 100);
+#else
+    T_LE(game.most, 8);
+#endif
+}
+
 static void a_pair_and_a_third_share_a_p(void)
 {
     T_EQ(mag_run_with(&(mag_config){.procs = 1, .slice = -1}, plays, NULL), 0);
@@ -253,6 +272,56 @@ static void a_pair_and_a_third_share_a_p(void)
     fflush(stdout);
     for (int i = 0; i < 3; i++)
         T_GE(game.turns[i], total / 3 / 20);
+    is_passed_over_by_few();
+}
+
+/* The same through channels. */
+static void sends(void *arg)
+{
+    (void)arg;
+    char ball = 0;
+    do {
+        add(&game.turns[0]);
+        T_EQ(mag_chan_send(game.there, &ball, MAG_FOREVER), 0);
+    } while (mag_chan_recv(game.back, &ball, MAG_FOREVER) == 0);
+    mag_wg_done(&game.wg);
+}
+
+static void returns(void *arg)
+{
+    (void)arg;
+    char ball;
+    while (!get(&game.stop)) {
+        T_EQ(mag_chan_recv(game.there, &ball, MAG_FOREVER), 0);
+        add(&game.turns[1]);
+        if (!get(&game.stop))
+            T_EQ(mag_chan_send(game.back, &ball, MAG_FOREVER), 0);
+    }
+    T_EQ(mag_chan_close(game.back), 0);
+    mag_wg_done(&game.wg);
+}
+
+static void plays_with_channels(void *arg)
+{
+    (void)arg;
+    memset(&game, 0, sizeof game);
+    game.there = mag_chan_new(1, 0);
+    game.back = mag_chan_new(1, 0);
+    mag_wg_add(&game.wg, 3);
+    T_EQ(mag_go(sends, NULL), 0);
+    T_EQ(mag_go(returns, NULL), 0);
+    T_EQ(mag_go(looks_on, NULL), 0);
+    wait_for(&game.wg);
+    mag_chan_unref(game.there);
+    mag_chan_unref(game.back);
+}
+
+static void a_pair_on_channels_and_a_third_share_a_p(void)
+{
+    T_EQ(mag_run_with(&(mag_config){.procs = 1, .slice = -1}, plays_with_channels, NULL), 0);
+    printf("%ld, %ld, %ld turns  ", game.turns[0], game.turns[1], game.turns[2]);
+    fflush(stdout);
+    is_passed_over_by_few();
 }
 
 static void sets(void *arg) { set(arg); }
@@ -373,7 +442,6 @@ static void busy_with_ten(void *arg)
     T_EQ(pthread_join(t, NULL), 0);
 }
 
-/* Every 61st slice looks there. The thread that spawns may be interrupted between its two steps, so the median counts. */
 /* Whoever is pushed aside by a spawn waits behind all that are pushed aside later. Here there is no end of those: each has two
  * successors while there is room, so that the newest are never worked off. */
 enum { ROOM = 32 };
@@ -483,6 +551,7 @@ static void a_tree_is_worked_off_a_branch_at_a_time(void)
 #endif
 }
 
+/* Every 61st slice looks there. The thread that spawns may be interrupted between its two steps, so the median counts. */
 static void a_busy_local_queue_does_not_starve_the_global_one(void)
 {
     T_EQ(mag_run_with(&(mag_config){.procs = 1, .slice = -1}, busy_with_ten, NULL), 0);
@@ -491,7 +560,12 @@ static void a_busy_local_queue_does_not_starve_the_global_one(void)
         waited[i] = crowd.waited[i];
     qsort(waited, SAMPLES, sizeof *waited, by_value);
     printf("p50 %lld turns  ", (long long)waited[SAMPLES / 2]);
-    T_LT(waited[SAMPLES / 2], 1000);
+    fflush(stdout);
+#ifdef MAG_HOSTILE /* which pauses between the two steps */
+    T_LE(waited[SAMPLES / 2], 1000);
+#else
+    T_LE(waited[SAMPLES / 2], 130);
+#endif
 }
 
 /* ---- too many for a ring, too many for a P ---- */
@@ -659,6 +733,7 @@ int main(int argc, char **argv)
     T_RUN(an_idle_p_takes_new_work_soon);
     T_RUN(an_idle_p_takes_new_work_soon_after_others_were_handed_over);
     T_RUN(a_pair_and_a_third_share_a_p);
+    T_RUN(a_pair_on_channels_and_a_third_share_a_p);
     T_RUN(a_yield_lets_the_other_run);
     T_RUN(a_busy_local_queue_does_not_starve_the_global_one);
     T_RUN(new_ones_without_end_do_not_starve_the_oldest);

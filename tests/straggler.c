@@ -42,6 +42,25 @@ static void spawns_first(void)
     mag_yield();
 }
 
+/* No runtime runs, and a goroutine is not the one to start it. */
+static int tried, let_it_try, tried_again;
+static void starts_one(void)
+{
+    T_EQ(mag_procs(), 0);
+    T_EQ(mag_start(NULL), -EPERM);
+    T_EQ(mag_procs(), 0);
+    T_EQ(mag_run(nothing, NULL), -EPERM);
+    T_EQ(mag_stop(MAG_FOREVER), -EPERM);
+    set(&tried);
+    while (!get(&let_it_try))
+        usleep(1000);
+    T_EQ(mag_start(NULL), -EBUSY); /* now there is one */
+    T_EQ(mag_run(nothing, NULL), -EBUSY);
+    T_EQ(mag_stop(MAG_FOREVER), -EPERM); /* though it is not this goroutine's to stop */
+    set(&tried_again);
+    mag_yield();
+}
+
 static void stuck(void *arg)
 {
     void (*last_call)(void) = (void (*)(void))arg;
@@ -124,6 +143,28 @@ static void it_ends_at_its_exit(void) { tell_of(exits); }
 static void it_ends_at_its_end(void) { tell_of(ends); }
 static void it_ends_at_a_select(void) { tell_of(selects); }
 static void it_cannot_spawn(void) { tell_of(spawns_first); }
+
+static void tell_of_a_start(void *arg)
+{
+    (void)arg;
+    long threads = other_threads();
+    leave_one(starts_one);
+    set(&let_go);
+    T_EVENTUALLY(get(&tried), 10000);
+    T_EQ(mag_start(NULL), 0);
+    set(&let_it_try);
+    T_EVENTUALLY(get(&tried_again), 10000);
+    T_EQ(mag_stop(MAG_FOREVER), 0);
+    let_it_go(threads);
+}
+
+static void it_starts_no_runtime(void)
+{
+    static struct t_child c;
+    t_fork(&c, tell_of_a_start, NULL);
+    if (c.code != 0)
+        T_FAIL("code %d, signal %d%s\n%s", c.code, c.signal, c.timed_out ? ", timed out" : "", c.err);
+}
 
 /* ---- its group ---- */
 
@@ -345,6 +386,7 @@ int main(int argc, char **argv)
     T_RUN(it_ends_at_its_end);
     T_RUN(it_ends_at_a_select);
     T_RUN(it_cannot_spawn);
+    T_RUN(it_starts_no_runtime);
     T_RUN(it_leaves_its_group);
     T_RUN(it_comes_back_in_another_run);
     T_RUN(many_keep_their_stacks);

@@ -302,6 +302,7 @@ static enum guard_kind guard_kind(void)
     uint32_t kind = at_32_load_acq(&os.guard_kind); /* OSP1 */
     if (likely(kind != GUARD_UNKNOWN))
         return kind;
+    int saved = errno;
     size_t page = mag__os_page_size();
     void *at = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     kind = GUARD_PROTECT;
@@ -314,6 +315,7 @@ static enum guard_kind guard_kind(void)
     if (forced != NULL && strcmp(forced, "mprotect") == 0)
         kind = GUARD_PROTECT;
     at_32_store_rel(&os.guard_kind, kind); /* OSP1 */
+    errno = saved;
     return kind;
 }
 
@@ -335,18 +337,20 @@ bool mag__os_guard_costs_mapping(void) { return guard_kind() == GUARD_PROTECT; }
 size_t mag__os_mapping_limit(void)
 {
     size_t limit = 65530;
+    int saved = errno;
     FILE *f = fopen("/proc/sys/vm/max_map_count", "re");
     if (f != NULL) {
         if (fscanf(f, "%zu", &limit) != 1)
             limit = 65530;
         fclose(f);
     }
+    errno = saved;
     return limit;
 }
 
 /* ---- the machine ---- */
 
-int mag__os_cpus(void)
+static int affinity(void)
 {
     /* the kernel says how large its masks are by refusing smaller ones */
     for (int n = 1024; n <= 1 << 20; n *= 2) {
@@ -363,6 +367,13 @@ int mag__os_cpus(void)
     }
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n > 0 ? (int)n : 1;
+}
+
+int mag__os_cpus(void)
+{
+    int saved = errno, n = affinity();
+    errno = saved;
+    return n;
 }
 
 int mag__os_read_file(const char *path, char *buf, size_t size)
@@ -387,17 +398,22 @@ int mag__os_read_file(const char *path, char *buf, size_t size)
 uint64_t mag__os_random(void)
 {
     uint64_t x;
+    int saved = errno;
     if (getrandom(&x, sizeof x, GRND_NONBLOCK) != sizeof x)
         x = (uint64_t)mag__os_now() ^ (uint64_t)(uintptr_t)&x;
+    errno = saved;
     return x;
 }
 
 bool mag__os_barrier_all(void)
 {
     uint32_t ready = at_32_load_rlx(&os.barrier_ready);
+    int saved = errno;
     if (ready == 0) {
         ready = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 ? 1 : 2;
         at_32_store_rlx(&os.barrier_ready, ready);
     }
-    return ready == 1 && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
+    bool done = ready == 1 && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
+    errno = saved;
+    return done;
 }

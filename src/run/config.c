@@ -15,6 +15,12 @@ static int refuse(const char *field, long long value, const char *range)
     return -EINVAL;
 }
 
+static int refuse_size(const char *field, size_t value, const char *range)
+{
+    mag__panic_say("mag_config.%s is %zu: must be %s", field, value, range);
+    return -EINVAL;
+}
+
 int mag__config_read(const mag_config *cfg, struct settings *s)
 {
     static const mag_config defaults;
@@ -27,12 +33,12 @@ int mag__config_read(const mag_config *cfg, struct settings *s)
     if (cfg->steal_min < 0 || cfg->steal_min > (int)RUNQ_SIZE)
         return refuse("steal_min", cfg->steal_min, "0 to 256");
     if (cfg->stack_size > STACK_MAX)
-        return refuse("stack_size", (long long)cfg->stack_size, "at most 1 GiB");
+        return refuse_size("stack_size", cfg->stack_size, "at most 1 GiB");
     if (cfg->exit_wait < 0)
         return refuse("exit_wait", cfg->exit_wait, "0 or more");
     for (size_t i = 0; i < ARRAY_LEN(cfg->reserved); i++)
         if (cfg->reserved[i] != 0)
-            return refuse("reserved", (long long)cfg->reserved[i], "0: is the struct uninitialised?");
+            return refuse_size("reserved", cfg->reserved[i], "0: is the struct uninitialised?");
 
     *s = (struct settings){
         .procs = cfg->procs != 0 ? (uint32_t)cfg->procs : mag__procs_follow(),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* env.c: MAGPIE_PROCS, MAGPIE_STACK, MAGPIE_DEBUG. They override the config; what does not parse stops the run with a line
- * that says so, instead of running with something the user did not ask for. */
+ * that says so, instead of running with something the user did not ask for. MAGPIE_GUARD is used in os/os_linux.c, MAGPIE_TRACE
+ * nowhere yet. */
 #include "run/run.h"
 #include "base/panic.h"
 
@@ -81,6 +82,15 @@ static int debug(struct settings *s, const char *text)
     return 0;
 }
 
+/* The program runs as it would without it. */
+static void no_tracer(const char *value)
+{
+    static bool said; /* under the claim of the runtime: one thread at a time */
+    if (!said)
+        mag__panic_say("MAGPIE_TRACE=%s: this version has no tracer, nothing is written", value);
+    said = true;
+}
+
 int mag__env_read(struct settings *s)
 {
     const char *text;
@@ -96,6 +106,10 @@ int mag__env_read(struct settings *s)
             return refuse("MAGPIE_STACK", text, "wants a size such as 64k, at most 1g");
         s->stack_class = mag__stack_class((size_t)n);
     }
+    if ((text = getenv("MAGPIE_GUARD")) != NULL && strcmp(text, "mprotect") != 0)
+        return refuse("MAGPIE_GUARD", text, "wants mprotect");
+    if ((text = getenv("MAGPIE_TRACE")) != NULL && *text != 0)
+        no_tracer(text);
     if ((text = getenv("MAGPIE_DEBUG")) != NULL)
         return debug(s, text);
     return 0;

@@ -7,6 +7,7 @@
 #include "base/panic.h"
 #include "sync/group.h"
 #include "trace/dump.h"
+#include "trace/out.h"
 #include "trace/schedtrace.h"
 
 #include <errno.h>
@@ -25,6 +26,7 @@ __attribute__((constructor)) static void loaded(void)
     rt->trace_line = mag__schedtrace_line;
     rt->cxa_globals = __cxa_get_globals;
     mag__group_init();
+    mag__out_loaded();
 }
 
 static void apply(const struct settings *s)
@@ -67,6 +69,10 @@ static int start(const mag_config *cfg, bool by_start)
     struct rt *rt = &mag__rt;
     struct settings s;
     uint32_t off = RT_OFF;
+    if (mag__m_self() != NULL) { /* a goroutine: also one whose runtime has stopped, and there may be none now */
+        uint32_t state = at_32_load_rlx(&rt->state);
+        return state == RT_OFF || state == RT_FORKED ? -EPERM : -EBUSY;
+    }
     if (!at_32_cas_acq(&rt->state, &off, RT_STARTING)) /* RUN1 */
         return off == RT_FORKED ? -EPERM : -EBUSY;
     int r = mag__config_read(cfg, &s);

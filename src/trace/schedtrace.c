@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* schedtrace.c: MAGPIE_DEBUG=schedtrace=MS[,scheddetail=1]. Go's SCHED line, so that what reads one reads the other, with
- * steals=, stolen=, spills= and retakes= behind it. Reads what is there, stops nobody, takes no lock. */
+ * steals=, stolen=, spills= and retakes= behind it. Reads what is there, stops nobody, takes no lock. It is sysmon that prints, so
+ * nobody stops it either: lines that stderr has no room for are dropped, and the next SCHED line says how many (dropped=). */
 #include "trace/schedtrace.h"
 #include "trace/dump.h"
 #include "trace/out.h"
@@ -27,9 +28,12 @@ static void summary(struct out *o, int64_t now)
     mag__out_print(o, " ] schedticks=[");
     for (uint32_t i = 0; i < procs; i++)
         mag__out_print(o, " %u", at_32_load_rlx(&p_at(i)->tick));
-    mag__out_print(o, " ] steals=%llu stolen=%llu spills=%llu retakes=%llu\n", (unsigned long long)total.steals,
+    mag__out_print(o, " ] steals=%llu stolen=%llu spills=%llu retakes=%llu", (unsigned long long)total.steals,
                    (unsigned long long)total.stolen, (unsigned long long)total.spills,
                    (unsigned long long)(total.retakes_blocked + total.retakes_computing));
+    if (o->dropped != 0)
+        mag__out_print(o, " dropped=%u", o->dropped);
+    mag__out_print(o, "\n");
 }
 
 static void detail_p(struct out *o, struct p *p)
@@ -64,15 +68,23 @@ struct detail {
 static void detail_g(struct g *g, void *arg)
 {
     struct detail *d = arg;
+    if (d->out->full) { /* there may be a million of them */
+        d->out->dropped++;
+        return;
+    }
     mag__out_print(d->out, "  G: ");
     mag__dump_g(d->out, g, d->now);
 }
 
 void mag__schedtrace_line(int64_t now)
 {
-    struct out o;
-    mag__out_init(&o, STDERR_FILENO);
+    static struct out o; /* sysmon's own */
+    mag__out_init_dropping(&o, STDERR_FILENO);
+    uint32_t told = o.dropped;
     summary(&o, now);
+    mag__out_flush(&o);
+    if (!o.full)
+        o.dropped -= told;
     if (mag__rt.scheddetail) {
         for (uint32_t i = 0; i < rt_procs(); i++)
             detail_p(&o, p_at(i));

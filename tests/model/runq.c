@@ -106,6 +106,37 @@ static void put(void)
     moved.n += list.n;
 }
 
+/* What the scheduler does: the older half and the new one go into an array, with no look at them. */
+static void put_or_move(void)
+{
+    struct g *x = make(), *to[RUNQ_SPILL];
+    if (mag__runq_put_owner(&q, x))
+        return;
+    uint32_t n = mag__runq_spill_into_owner(&q, x, to);
+    if (n == 0) {
+        M_TRUE(mag__runq_put_owner(&q, x)); /* thieves have made room */
+        return;
+    }
+    M_TRUE(n == RUNQ_SPILL && to[n - 1] == x);
+    for (uint32_t i = 0; i < n; i++) {
+        M_TRUE(i == 0 || to[i - 1] < to[i]); /* oldest first */
+        g_list_put(&moved, to[i]);
+    }
+}
+
+static void halve(void)
+{
+    struct g_list list = mag__runq_half_owner(&q);
+    struct g *next;
+    uint32_t n = 0;
+    for (struct g *x = list.first; x != NULL; x = next, n++) {
+        next = x->next;
+        M_TRUE(next == NULL ? x == list.last : x < next);
+        g_list_put(&moved, x);
+    }
+    M_TRUE(n == list.n);
+}
+
 static void get(void) { run_g(mag__runq_get_owner(&q)); }
 
 static void steal(struct runq *to, struct runq *from)
@@ -182,6 +213,20 @@ static void owner_overflows(void)
     put();
 }
 
+static void owner_moves(void)
+{
+    put_or_move();
+    put_or_move();
+    put_or_move();
+}
+
+static void owner_halves(void)
+{
+    halve();
+    put();
+    halve();
+}
+
 /* One goes in before one comes out, so there is always one: nobody may be told otherwise. */
 static void owner_keeps_one(void)
 {
@@ -193,6 +238,12 @@ static void owner_keeps_one_by_spilling(void)
 {
     for (unsigned i = 0; i < RUNQ_SIZE; i++)
         put();
+}
+
+static void owner_keeps_one_by_moving(void)
+{
+    for (unsigned i = 0; i < RUNQ_SIZE; i++)
+        put_or_move();
 }
 
 static void thief_must_find(void)
@@ -305,12 +356,16 @@ static const struct model_case cases[] = {
     {"ring: filled anew", fill_all, {owner_gets_and_puts, thief_a_twice}, each_once},
     {"ring: filled anew, two thieves", fill_all, {owner_gets_and_puts, thief_a, thief_b}, each_once},
     {"ring: overflows", fill_all, {owner_overflows, thief_a}, each_once},
+    {"ring: overflows into an array", fill_all, {owner_moves, thief_a}, each_once},
+    {"ring: overflows, array, two thieves", fill_all, {put_or_move, thief_a, thief_b}, each_once},
+    {"ring: its half leaves", fill_all, {owner_halves, thief_a}, each_once},
     {"ring: a thief is robbed", fill_all, {owner_gets_and_puts, thief_a, thief_of_thief}, each_once},
     {"ring: a thief is robbed, then robs", fill_a, {dry_thief, thief_of_thief}, each_once},
     {"ring: never empty, thief finds", fill_one, {owner_keeps_one, thief_must_find}, each_once},
     {"ring: never empty, probe", fill_one, {owner_keeps_one, prober}, each_once},
     {"ring: never empty, length", fill_one, {owner_keeps_one, measurer}, each_once},
     {"ring: never empty, spill", fill_one, {owner_keeps_one_by_spilling, prober}, each_once},
+    {"ring: never empty, array", fill_one, {owner_keeps_one_by_moving, prober}, each_once},
     {"next: owner and two thieves", fill_none, {owner_sets_next_and_takes, next_thief, next_thief}, each_once},
     {"next: probe during a kick", fill_next, {owner_kicks_and_takes, prober}, each_once},
     {"next: probe during two kicks", fill_next, {owner_kicks_and_takes_again, prober}, each_once},
