@@ -60,10 +60,8 @@ static inline void told_of_next(struct p *p)
 
 void mag__wake_batch(struct p *p, uint32_t n)
 {
-    if (n >= FEW)
+    if (n >= FEW || (at_32_load_rlx(&p->rescued) & ~RESCUE_ASK) != 0)
         told(p);
-    else
-        told_of_next(p);
 }
 
 COLD void mag__wake_spill(struct p *p, struct g *g)
