@@ -5,6 +5,7 @@
 #include <magpie.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static void set(int *flag) { __atomic_store_n(flag, 1, __ATOMIC_RELEASE); }
@@ -391,6 +392,60 @@ static struct {
     long most;
 } watch;
 
+/* ---- in the kernel's eyes ---- */
+
+/* The kernel's slice of a thread; 0: this kernel has none. */
+static uint64_t kernel_slice(int tid)
+{
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } a = {0};
+    return syscall(SYS_sched_getattr, tid, &a, sizeof a, 0) == 0 && a.policy == 0 ? a.runtime : 0;
+}
+
+static int hog_tid;
+
+static void computes_and_is_known(void *arg)
+{
+    __atomic_store_n(&hog_tid, (int)syscall(SYS_gettid), __ATOMIC_RELEASE);
+    while (!get(&stop))
+        ;
+    mag_wg_done(arg);
+}
+
+static void looks_at_slices(void *arg)
+{
+    (void)arg;
+    uint64_t usual = kernel_slice(0);
+    if (usual == 0)
+        T_SKIP("this kernel has no slices of its own for a thread");
+    mag_wg wg = {0};
+    mag_wg_add(&wg, 1);
+    stop = hog_tid = 0;
+    T_EQ(mag_go(computes_and_is_known, &wg), 0);
+    do
+        T_EQ(mag_sleep(MAG_MS), 0); /* it has this thread's P, which is wanted each time */
+    while (!get(&hog_tid) || stats().retakes_computing == 0);
+    int tid = get(&hog_tid);
+    T_EVENTUALLY(kernel_slice(tid) > usual, 2000);
+    T_EQ(mag_sleep(MAG_MS), 0);
+    T_EQ(mag_sleep(MAG_MS), 0);
+    T_LT(kernel_slice(0), usual);
+    set(&stop);
+    wait_for(&wg);
+    for (int i = 0; i < 1000 && kernel_slice(0) != usual; i++)
+        T_EQ(mag_sleep(MAG_MS), 0);
+    T_EQ(kernel_slice(0), usual);
+    T_EVENTUALLY(kernel_slice(tid) <= usual, 2000);
+}
+
+/* One that computes without a P lets those go first that wake up beside it, and afterwards all is as it was. */
+static void a_hog_lets_others_first(void) { on(1, 0, looks_at_slices, NULL); }
+
 static void *watches_threads(void *arg)
 {
     (void)arg;
@@ -556,6 +611,7 @@ int main(int argc, char **argv)
     T_RUN(a_checkpoint_does_nothing_alone);
     T_RUN(without_a_p_everything_works);
     T_RUN(without_a_p_while_it_is_busy);
+    T_RUN(a_hog_lets_others_first);
     T_RUN(eight_hogs_on_two_ps);
     T_RUN(two_hundred_hogs_need_few_threads);
     T_RUN(the_thread_limit_is_no_deadlock);

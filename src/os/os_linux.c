@@ -46,6 +46,7 @@ static struct {
     a32 guard_kind;    /* enum guard_kind */
     a32 fail_in;       /* calls until an injected failure, 0: none */
     a32 barrier_ready; /* 0 unknown, 1 registered, 2 none */
+    a64 usual_slice;   /* of the first thread whose was changed, plus 1; 0: none was */
 } os;
 
 enum guard_kind { GUARD_UNKNOWN, GUARD_ADVICE, GUARD_PROTECT };
@@ -172,6 +173,29 @@ void mag__os_thread_join(struct os_thread *t) { pthread_join(t->handle, NULL); }
 void mag__os_thread_detach(struct os_thread *t) { pthread_detach(t->handle); }
 
 uint32_t mag__os_thread_id(void) { return (uint32_t)syscall(SYS_gettid); }
+
+/* glibc has no wrapper for these before 2.41. */
+struct sched_attr_0 {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;
+};
+
+void mag__os_thread_slice(uint32_t thread_id, int64_t ns)
+{
+    int saved = errno;
+    struct sched_attr_0 a = {.size = sizeof a};
+    if (syscall(SYS_sched_getattr, thread_id, &a, sizeof a, 0) == 0 && a.policy == SCHED_OTHER) {
+        uint64_t unknown = 0;
+        at_64_cas_rlx(&os.usual_slice, &unknown, a.runtime + 1);
+        a.size = sizeof a;
+        a.runtime = ns == OS_SLICE_USUAL ? at_64_load_rlx(&os.usual_slice) - 1 : (uint64_t)ns;
+        syscall(SYS_sched_setattr, thread_id, &a, 0);
+    }
+    errno = saved;
+}
 
 int mag__os_watch(uint32_t thread_id)
 {

@@ -120,7 +120,7 @@ static void renew(struct m *m)
     at_32_store_rlx(&m->announced, 0);
     at_32_store_rlx(&m->loose, 0);
     m->p = m->handed = NULL;
-    m->searching = m->keeper = m->ends = m->handed_search = m->handed_exit = false;
+    m->searching = m->keeper = m->brisk = m->ends = m->handed_search = m->handed_exit = false;
     m->lock_depth = 0;
 }
 
@@ -299,6 +299,7 @@ bool mag__m_park(struct m *m)
     int64_t exit_at = idle > rt_procs() ? mag__os_now() + mag__m_idle_exit : OS_FOREVER;
     struct harvest h;
     for (;;) {
+        mag__retake_before_sleep(m);
         int64_t until = mag__clock_keep();
         bool keeper = until != TIMER_NEVER;
         enum slept how = mag__netpoll_sleep(m, mag__clock_coalesce(until), keeper ? OS_FOREVER : exit_at, &h);

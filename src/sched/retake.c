@@ -10,7 +10,8 @@
  *             Whoever wakes up for a timer or a descriptor and finds every P busy takes one himself, at once, from a goroutine that
  *             lost its P the last time it ran: it need not prove again that it computes.
  * Afterwards  the goroutine goes on on its own thread, where the kernel shares the cores out, and gets an idle P, or queues
- *             for one, at its next call that may switch.
+ *             for one, at its next call that may switch. Until then its kernel slice is the longest there is, and that of the
+ *             threads that sleep meanwhile the shortest: the kernel then lets them go first when they wake up.
  * Crowds      each goroutine that computes without a P is a thread. From LOOSE_PER_P for each P on it is a crowd: the cores
  *             are busy with those, so goroutines that can be expected to compute for long too are held back until one of
  *             them comes back, and Ps rather stay free for the others. What is expected of a goroutine is what it did last,
@@ -30,6 +31,8 @@
 #define URGENT_SLICE (1000 * (int64_t)1000)
 #define OLD_NS (4000 * (int64_t)1000000)
 #define AGAIN_NS (100 * (int64_t)1000)
+#define SLICE_LONG (100 * (int64_t)1000000) /* the longest and the shortest that the kernel has */
+#define SLICE_SHORT (100 * (int64_t)1000)
 enum { LOOSE_PER_P = 4, HOGS = 3 };
 
 /* ---- who computes for long ---- */
@@ -76,15 +79,49 @@ COLD void mag__token_lost(struct m *m, enum lost why)
     m_curg(m)->flags |= G_HOG;
 }
 
+COLD void mag__token_settled(struct m *m)
+{
+    at_32_store_rlx(&m->loose, 0);
+    if (m->epoch == at_32_load_rlx(&mag__rt.epoch)) /* a straggler's was another runtime's count */
+        at_32_add_rlx(&mag__rt.loose, (uint32_t)-1);
+    m->brisk = false;
+    mag__os_thread_slice(0, OS_SLICE_USUAL);
+}
+
+/* ---- in the kernel's eyes ---- */
+
+static bool is_loose(const struct m *m)
+{
+    /* it does not know of it yet, or does */
+    return (enum lost)(uintptr_t)at_ptr_load_rlx(&m->tok) == LOST_SLICE || at_32_load_rlx(&m->loose) != 0;
+}
+
+/* Its thread goes on among the others, who wake up to do a little: they are to go first. */
+static void let_others_first(struct m *m, int64_t now)
+{
+    uint32_t tid = at_32_load_rlx(&m->tid);
+    at_64_store_rlx(&m->lost_at, (uint64_t)now);
+    mag__os_thread_slice(tid, SLICE_LONG);
+    if (!is_loose(m))
+        mag__os_thread_slice(tid, OS_SLICE_USUAL); /* it was quicker */
+}
+
+void mag__retake_before_sleep(struct m *m)
+{
+    bool brisk = at_32_load_rlx(&mag__rt.loose) != 0;
+    if (likely(brisk == m->brisk))
+        return;
+    m->brisk = brisk;
+    mag__os_thread_slice(0, brisk ? SLICE_SHORT : OS_SLICE_USUAL);
+}
+
 /* ---- crowds ---- */
 
 static uint32_t count_old(int64_t now)
 {
     uint32_t n = 0;
     for (struct m *m = at_ptr_load_acq(&mag__rt.ms); m != NULL; m = m->next_all) { /* MS1 */
-        /* it does not know of it yet, or does */
-        bool loose = (enum lost)(uintptr_t)at_ptr_load_rlx(&m->tok) == LOST_SLICE || at_32_load_rlx(&m->loose) != 0;
-        n += loose && now - (int64_t)at_64_load_rlx(&m->lost_at) >= OLD_NS;
+        n += is_loose(m) && now - (int64_t)at_64_load_rlx(&m->lost_at) >= OLD_NS;
     }
     return n;
 }
@@ -123,7 +160,7 @@ static bool retake(struct p *p, struct m *m, enum lost why, int64_t now)
     if (!mag__m_can_run() || !mag__token_take(m, p, why))
         return false; /* no thread to give it to; or the goroutine is in the runtime now */
     if (why == LOST_SLICE) {
-        at_64_store_rlx(&m->lost_at, (uint64_t)now);
+        let_others_first(m, now);
         note_hog(m, now);
         look_at_crowd(now);
         COUNT_ANY(&mag__rt.count, retakes_computing);
@@ -167,7 +204,7 @@ struct p *mag__retake_from_hog(const struct m *self)
             continue;
         if (!mag__token_take(m, p, LOST_SLICE))
             continue;
-        at_64_store_rlx(&m->lost_at, (uint64_t)mag__os_now());
+        let_others_first(m, mag__os_now());
         COUNT_ANY(&mag__rt.count, retakes_computing);
         at_32_bump_owner(&p->tick, 1); /* what comes is a slice of its own */
         p->lifo_streak = LIFO_STREAK;

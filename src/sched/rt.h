@@ -96,6 +96,7 @@ struct m {
     a32 loose;                /* counted in rt.loose; the owner writes */
     a32 announced;            /* between mag_block_begin and mag_block_end: its P is anybody's */
     a32 tid;                  /* the kernel's name for the thread */
+    bool brisk;               /* owner: its kernel slice is short, as there are threads that compute beside it */
     a64 lost_at;              /* when the P was taken for a slice that was over; who took it writes */
     struct g g0;
     struct parker parker;

@@ -243,6 +243,8 @@ void mag__retake_mark(struct p *p, struct g *g);
 struct p *mag__retake_from_hog(const struct m *self);
 /* The caller holds p and has no use for it. */
 void mag__retake_pass_on(struct p *p);
+/* m is about to sleep, and may be the one who wakes up for a timer or an event. */
+void mag__retake_before_sleep(struct m *m);
 /* No P is idle: takes one whose goroutine announced that it blocks, and has it run. */
 void mag__retake_announced(void);
 

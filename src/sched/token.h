@@ -84,13 +84,11 @@ static inline bool mag__token_take(struct m *m, struct p *p, enum lost why)
 }
 
 /* The M no longer runs a goroutine without a P. */
+void mag__token_settled(struct m *m);
 static inline void mag__token_settle(struct m *m)
 {
-    if (unlikely(at_32_load_rlx(&m->loose) != 0)) {
-        at_32_store_rlx(&m->loose, 0);
-        if (m->epoch == at_32_load_rlx(&mag__rt.epoch)) /* a straggler's was another runtime's count */
-            at_32_add_rlx(&mag__rt.loose, (uint32_t)-1);
-    }
+    if (unlikely(at_32_load_rlx(&m->loose) != 0))
+        mag__token_settled(m);
 }
 
 #endif
