@@ -353,7 +353,7 @@ static void exceeds(void *arg)
 
 static void a_wrong_count_aborts(void)
 {
-    T_ABORTS(falls_below_zero, NULL, "magpie: mag_wg_add: the count falls below zero\n");
+    T_ABORTS(falls_below_zero, NULL, "magpie: mag_wg_add, mag_wg_done: the count falls below zero\n");
     T_ABORTS(is_done_too_often, NULL, "below zero\n");
     T_ABORTS(is_done_in_a_goroutine, NULL, "below zero\n");
     T_ABORTS(exceeds, NULL, "magpie: mag_wg_add: the count exceeds");

@@ -18,7 +18,7 @@ static a64 *word_of(mag_wg *wg) { return (a64 *)&wg->state; }
 static COLD NORETURN void wrong_count(int64_t count)
 {
     if (count < 0)
-        mag__panic_misuse("mag_wg_add: the count falls below zero");
+        mag__panic_misuse("mag_wg_add, mag_wg_done: the count falls below zero");
     mag__panic_misuse("mag_wg_add: the count exceeds %d", INT32_MAX);
 }
 
