@@ -45,7 +45,7 @@ enum os_doing mag__os_look(int watch);
 void mag__os_unwatch(int watch);
 /* How long a thread of the ordinary kind may run before another one has its turn; the caller's own: 0. Who has a shorter one goes first
  * when it wakes up beside one that has a longer one. OS_SLICE_USUAL: as they had it at first. Does nothing where the kernel has no such
- * thing (before 6.12) or forbids it. */
+ * thing (before 6.12) or forbids it, or where the nice value is below 0. */
 #define OS_SLICE_USUAL ((int64_t)0)
 void mag__os_thread_slice(uint32_t thread_id, int64_t ns);
 int mag__os_thread_count(void); /* of the process; 0 where that cannot be told */

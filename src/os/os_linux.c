@@ -46,7 +46,7 @@ static struct {
     a32 guard_kind;    /* enum guard_kind */
     a32 fail_in;       /* calls until an injected failure, 0: none */
     a32 barrier_ready; /* 0 unknown, 1 registered, 2 none */
-    a64 usual_slice;   /* of the first thread whose was changed, plus 1; 0: none was */
+    a64 usual_slice;   /* of the first thread whose was changed, 0: none was */
 } os;
 
 enum guard_kind { GUARD_UNKNOWN, GUARD_ADVICE, GUARD_PROTECT };
@@ -183,16 +183,25 @@ struct sched_attr_0 {
     uint64_t runtime, deadline, period;
 };
 
+#define SCHED_RESET_ON_FORK_0 ((uint64_t)1)
+
+/* Threads and processes begun by such a thread are not meant: they are to have the usual slice. The same flag would give them back a
+ * nice value below 0, so where there is one nothing is changed. To take the flag back needs a privilege. */
 void mag__os_thread_slice(uint32_t thread_id, int64_t ns)
 {
     int saved = errno;
     struct sched_attr_0 a = {.size = sizeof a};
-    if (syscall(SYS_sched_getattr, thread_id, &a, sizeof a, 0) == 0 && a.policy == SCHED_OTHER) {
+    if (syscall(SYS_sched_getattr, thread_id, &a, sizeof a, 0) == 0 && a.policy == SCHED_OTHER && a.nice >= 0 && a.runtime != 0) {
         uint64_t unknown = 0;
-        at_64_cas_rlx(&os.usual_slice, &unknown, a.runtime + 1);
+        at_64_cas_rlx(&os.usual_slice, &unknown, a.runtime);
+        bool usual = ns == OS_SLICE_USUAL;
         a.size = sizeof a;
-        a.runtime = ns == OS_SLICE_USUAL ? at_64_load_rlx(&os.usual_slice) - 1 : (uint64_t)ns;
-        syscall(SYS_sched_setattr, thread_id, &a, 0);
+        a.runtime = usual ? at_64_load_rlx(&os.usual_slice) : (uint64_t)ns;
+        a.flags = usual ? 0 : SCHED_RESET_ON_FORK_0;
+        if (syscall(SYS_sched_setattr, thread_id, &a, 0) != 0 && usual) {
+            a.flags = SCHED_RESET_ON_FORK_0;
+            syscall(SYS_sched_setattr, thread_id, &a, 0);
+        }
     }
     errno = saved;
 }
