@@ -143,7 +143,8 @@ static inline int mag_go_copy_of(mag_fn fn, const T &value)
 {
     return mag_go_copy(fn, &value, sizeof value);
 }
-#define MAG_GO(fn, type, ...) mag_go_copy_of<type>((fn), {__VA_ARGS__})
+template <class T> struct mag_type { typedef T is; }; /* "struct x", "unsigned long", "char *": all are one word here */
+#define MAG_GO(fn, type, ...) mag_go_copy_of<type>((fn), typename mag_type<type>::is{__VA_ARGS__})
 extern "C" {
 #else
 #define MAG_GO(fn, type, ...) mag_go_copy((fn), &(type){__VA_ARGS__}, sizeof(type))
@@ -369,7 +370,7 @@ static inline int mag_group_go_copy_of(mag_group *g, mag_fn fn, const T &value)
 {
     return mag_group_go_copy(g, fn, &value, sizeof value);
 }
-#define MAG_GROUP_GO(group, fn, type, ...) mag_group_go_copy_of<type>((group), (fn), {__VA_ARGS__})
+#define MAG_GROUP_GO(group, fn, type, ...) mag_group_go_copy_of<type>((group), (fn), typename mag_type<type>::is{__VA_ARGS__})
 extern "C" {
 #else
 #define MAG_GROUP_GO(group, fn, type, ...) mag_group_go_copy((group), (fn), &(type){__VA_ARGS__}, sizeof(type))

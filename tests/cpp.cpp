@@ -5,6 +5,7 @@
 #include <magpie.h>
 
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <stdexcept>
 #include <string>
@@ -84,6 +85,13 @@ static void takes_word(void *arg)
     mag_wg_done(&told);
 }
 
+static long milliseconds;
+static void takes_time(void *arg)
+{
+    milliseconds = static_cast<std::chrono::milliseconds *>(arg)->count();
+    mag_wg_done(&told);
+}
+
 static int three[3];
 static void takes_three(void *arg)
 {
@@ -94,7 +102,8 @@ static void takes_three(void *arg)
 static void forms(void *)
 {
     long a = 0, b = 0;
-    mag_wg_add(&told, 5);
+    mag_wg_add(&told, 6);
+    T_EQ(MAG_GO(takes_time, std::chrono::milliseconds, 5), 0); /* its constructor is explicit */
     T_EQ(MAG_GO(runs_job, struct job, 3, &a), 0);
     T_EQ(MAG_GO(fills_long, long *, &b), 0);
     T_EQ(MAG_GO(takes_number, unsigned long, 1ul << 40), 0);
@@ -105,6 +114,7 @@ static void forms(void *)
     T_EQ(b, 7);
     T_EQ(number, 1ul << 40);
     T_STR_EQ(word, "word");
+    T_EQ(milliseconds, 5);
     T_EQ(three[0] * 100 + three[1] * 10 + three[2], 123);
 }
 

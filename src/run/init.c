@@ -18,7 +18,8 @@
 extern void *__cxa_get_globals(void) __attribute__((weak));
 
 /* What no run changes: threads outside, and goroutines that outlived their runtime, may look at it at any time. */
-__attribute__((constructor)) static void loaded(void)
+/* Before the program's own constructors, which may start a runtime. */
+__attribute__((constructor(102))) static void loaded(void)
 {
     struct rt *rt = &mag__rt;
     rt->loaded = mag__os_now();

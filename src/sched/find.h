@@ -16,8 +16,11 @@ struct g *mag__find_global(struct p *p);
 static inline struct g *mag__find_runnext(struct p *p)
 {
     struct g *g = mag__runq_next_take_owner(&p->runq);
-    if (g != NULL && unlikely((at_32_load_rlx(&p->rescued) & ~RESCUE_ASK) != 0))
-        at_32_store_rlx(&p->rescued, at_32_load_rlx(&p->rescued) - 1); /* the owner came by itself */
+    if (g == NULL)
+        return NULL;
+    uint32_t rescued = at_32_load_rlx(&p->rescued);
+    if (unlikely((rescued & ~RESCUE_ASK) != 0))
+        at_32_store_rlx(&p->rescued, rescued - 1); /* the owner came by itself */
     return g;
 }
 

@@ -119,8 +119,9 @@ static void renew(struct m *m)
     at_ptr_store_rlx(&m->locked, NULL);
     at_32_store_rlx(&m->announced, 0);
     at_32_store_rlx(&m->loose, 0);
+    at_32_store_rlx(&m->brisk, 0);
     m->p = m->handed = NULL;
-    m->searching = m->keeper = m->brisk = m->ends = m->handed_search = m->handed_exit = false;
+    m->searching = m->keeper = m->ends = m->handed_search = m->handed_exit = false;
     m->lock_depth = 0;
 }
 

@@ -32,6 +32,7 @@
 #define OLD_NS (4000 * (int64_t)1000000)
 #define AGAIN_NS (100 * (int64_t)1000)
 #define SLICE_LONG (100 * (int64_t)1000000) /* the longest and the shortest that the kernel has */
+#define CALM_NS (100 * (int64_t)1000000)
 #define SLICE_SHORT (100 * (int64_t)1000)
 enum { LOOSE_PER_P = 4, HOGS = 3 };
 
@@ -84,7 +85,7 @@ COLD void mag__token_settled(struct m *m)
     at_32_store_rlx(&m->loose, 0);
     if (m->epoch == at_32_load_rlx(&mag__rt.epoch)) /* a straggler's was another runtime's count */
         at_32_add_rlx(&mag__rt.loose, (uint32_t)-1);
-    m->brisk = false;
+    at_32_store_rlx(&m->brisk, 0);
     mag__os_thread_slice(0, OS_SLICE_USUAL);
 }
 
@@ -108,11 +109,26 @@ static void let_others_first(struct m *m, int64_t now)
 
 void mag__retake_before_sleep(struct m *m)
 {
-    bool brisk = at_32_load_rlx(&mag__rt.loose) != 0;
-    if (likely(brisk == m->brisk))
+    if (likely(at_32_load_rlx(&mag__rt.loose) == 0) || at_32_load_rlx(&m->brisk) != 0)
         return;
-    m->brisk = brisk;
-    mag__os_thread_slice(0, brisk ? SLICE_SHORT : OS_SLICE_USUAL);
+    at_32_store_rlx(&m->brisk, 1);
+    mag__os_thread_slice(0, SLICE_SHORT);
+    at_32_store_rlx(&mag__rt.some_brisk, 1);
+}
+
+/* Nobody has computed without a P for a while: those that are brisk have the usual slice again. */
+static void look_at_brisk(int64_t now)
+{
+    if (at_32_load_rlx(&mag__rt.loose) != 0)
+        mag__rt.loose_seen = now;
+    if (likely(at_32_load_rlx(&mag__rt.some_brisk) == 0) || now - mag__rt.loose_seen < CALM_NS)
+        return;
+    at_32_store_rlx(&mag__rt.some_brisk, 0);
+    for (struct m *m = at_ptr_load_acq(&mag__rt.ms); m != NULL; m = m->next_all) /* MS1 */
+        if (at_32_load_rlx(&m->brisk) != 0) {
+            at_32_store_rlx(&m->brisk, 0);
+            mag__os_thread_slice(at_32_load_rlx(&m->tid), OS_SLICE_USUAL);
+        }
 }
 
 /* ---- crowds ---- */
@@ -293,6 +309,7 @@ void mag__retake_look(struct retake_look *l, int64_t now)
 {
     bool announced = false;
     look_at_crowd(now);
+    look_at_brisk(now);
     for (uint32_t i = 0; i < rt_procs(); i++) {
         struct p *p = p_at(i);
         struct m *m = at_ptr_load_acq(&p->m); /* TOK2 */

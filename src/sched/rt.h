@@ -96,7 +96,7 @@ struct m {
     a32 loose;                /* counted in rt.loose; the owner writes */
     a32 announced;            /* between mag_block_begin and mag_block_end: its P is anybody's */
     a32 tid;                  /* the kernel's name for the thread */
-    bool brisk;               /* owner: its kernel slice is short, as there are threads that compute beside it */
+    a32 brisk;                /* its kernel slice is short, as there are threads that compute beside it */
     a64 lost_at;              /* when the P was taken for a slice that was over; who took it writes */
     struct g g0;
     struct parker parker;
@@ -196,6 +196,8 @@ struct rt {
     struct counters count;   /* what happens without a P */
     a32 foreign;             /* calls of foreign threads under way */
     a32 loose;               /* Ms that compute without a P since their slice was over */
+    a32 some_brisk;          /* an M may be */
+    int64_t loose_seen;      /* sysmon: when there were such Ms last */
     a32 loose_cap;           /* from so many on it is a crowd; sysmon writes */
     a32 announced;           /* some M may be between mag_block_begin and mag_block_end */
     a64 urgent_at;           /* like p.urgent_at, for the global queue */

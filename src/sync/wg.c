@@ -102,10 +102,11 @@ static void after_wait(struct m *m, struct g *prev)
 {
     struct queued *q = prev->after_arg;
     uint64_t state;
+    hostile_point();
     do {
         state = at_64_load_acq(q->word); /* WQ1 WG1 */
+        at_32_store_rlx(&q->in, 0); /* for a runtime that stops before it has run again: mag__waitq_forget */
         if (unlikely((state & WAITQ_QUEUE) != 0)) {
-            at_32_store_rlx(&q->in, 0);
             if (mag__waitq_join(q))
                 return;
         } else if (unlikely(state == 0)) {

@@ -82,6 +82,8 @@ static ssize_t write_if_room(int fd, const char *text, size_t n)
 static void flush_or_drop(struct out *o)
 {
     size_t n = o->n, done = 0;
+    if (n == 0)
+        return;
     while (n > 0 && o->buf[n - 1] != '\n')
         n--;
     if (n == 0)
