@@ -64,7 +64,9 @@ static void waits(void *arg)
     (void)arg;
     leave_traces();
     mag_wg_wait(&wg, MAG_FOREVER);
+#ifndef MAG_HOSTILE /* where it is left to chance who goes on first */
     T_FAIL("it ran, and nothing was shown");
+#endif
 }
 
 /* Runs first, and keeps the only P until the runtime is about to stop. */
@@ -95,9 +97,6 @@ static void stops_at_once(void *arg)
 
 static void a_waiter_that_woke_itself_and_a_runtime_that_stops(void)
 {
-#ifdef MAG_HOSTILE
-    T_SKIP("who goes on first is left to chance there");
-#endif
     T_EQ(mag_run_with(&(mag_config){.procs = 1, .slice = -1}, stops_at_once, NULL), 0);
     for (int i = 0; i < 2; i++)
         T_EQ(pthread_join(threads[i], NULL), 0);
