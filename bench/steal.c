@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* steal: what stealing does to an uneven load. One goroutine creates waves of short ones on its own P; the others take them.
- * For 1, 4, 8 and 16 procs: the median time from mag_go to the first step, and steals per second. What one steal costs against
+/* steal: what stealing does to an uneven load. One goroutine creates waves of short ones, each on the P that it is on; the others take
+ * them. For 1, 4, 8 and 16 procs: the median time from mag_go to the first step, and steals per second. What one steal costs against
  * a local dequeue is in bench/micro/runq.c (rows steal and ring). Floor: the time the work itself takes. */
 #include "bench.h"
 

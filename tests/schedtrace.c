@@ -23,21 +23,7 @@ static void burst(int n)
     T_EQ(mag_wg_wait(&wg, MAG_FOREVER), 0);
 }
 
-/* The first line with this part. */
-static char *line_with(const char *part)
-{
-    static char line[512];
-    const char *at = strstr(text, part), *start = at;
-    if (at == NULL)
-        T_FAIL("no line has %s:\n%.1500s", part, text);
-    while (start > text && start[-1] != '\n')
-        start--;
-    size_t n = strcspn(start, "\n");
-    T_LT(n, sizeof line);
-    memcpy(line, start, n);
-    line[n] = 0;
-    return line;
-}
+static char *line_with(const char *part) { return t_line_with(text, part); }
 
 /* ---- what it prints ---- */
 

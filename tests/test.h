@@ -215,6 +215,22 @@ static inline void t_check(const char *file, int line, const char *what, bool ho
             t_fail(__FILE__, __LINE__, "%s has %s\n    text   \"%s\"\n    part   \"%s\"", #text, #part, t_a, t_b);     \
     } while (0)
 
+/* The first line of the text that has this part, until the next call. */
+static inline char *t_line_with(const char *text, const char *part)
+{
+    static char line[512];
+    const char *at = strstr(text, part), *start = at;
+    if (at == NULL)
+        T_FAIL("no line has %s:\n%.1500s", part, text);
+    while (start > text && start[-1] != '\n')
+        start--;
+    size_t n = strcspn(start, "\n");
+    T_LT(n, sizeof line);
+    memcpy(line, start, n);
+    line[n] = 0;
+    return line;
+}
+
 /* For what becomes true a little later, such as the end of a thread. Looks every millisecond. */
 #define T_EVENTUALLY(x, ms)                                                                                            \
     do {                                                                                                               \

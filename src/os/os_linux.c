@@ -185,8 +185,8 @@ struct sched_attr_0 {
 
 #define SCHED_RESET_ON_FORK_0 ((uint64_t)1)
 
-/* Threads and processes begun by such a thread are not meant: they are to have the usual slice. The same flag would give them back a
- * nice value below 0, so where there is one nothing is changed. To take the flag back needs a privilege. */
+/* Threads and processes begun by such a thread are not meant: the flag gives them the usual slice. It also sets a nice value below 0
+ * back to 0 in them, so where there is one nothing is changed. To clear it needs a privilege: without, it stays. */
 void mag__os_thread_slice(uint32_t thread_id, int64_t ns)
 {
     int saved = errno;

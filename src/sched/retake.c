@@ -111,9 +111,9 @@ void mag__retake_before_sleep(struct m *m)
 {
     if (likely(at_32_load_rlx(&mag__rt.loose) == 0) || at_32_load_rlx(&m->brisk) != 0)
         return;
-    at_32_store_rlx(&m->brisk, 1);
     mag__os_thread_slice(0, SLICE_SHORT);
-    at_32_store_rlx(&mag__rt.some_brisk, 1);
+    at_32_store_rlx(&m->brisk, 1); /* not before: sysmon may take it back as soon as it sees it */
+    at_32_store_rlx(&mag__rt.some_brisk, 1); /* seen before the other, it misses this one: until somebody else becomes brisk */
 }
 
 /* Nobody has computed without a P for a while: those that are brisk have the usual slice again. */
