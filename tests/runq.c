@@ -152,15 +152,11 @@ static void half_moves_the_older_half(void)
     for (size_t s = 0; s < sizeof starts / sizeof *starts; s++)
         for (uint32_t n = 0; n <= RUNQ_SIZE; n++) {
             fill(&q, starts[s], n);
-            struct g_list list = mag__runq_half_owner(&q);
-            T_EQ(list.n, n / 2);
-            struct g *g = list.first;
-            for (uint32_t i = 0; i < n / 2; i++, g = g->next) {
-                T_EQ(g, &gs[i]);
-                if (i + 1 == n / 2)
-                    T_EQ(list.last, g);
-            }
-            T_EQ(g, NULL);
+            struct g *to[RUNQ_SIZE / 2 + 1] = {0};
+            T_EQ(mag__runq_half_into_owner(&q, to), n / 2);
+            for (uint32_t i = 0; i < n / 2; i++)
+                T_EQ(to[i], &gs[i]);
+            T_EQ(to[n / 2], NULL);
             expect_rest(&q, n / 2, n);
         }
 }
@@ -298,6 +294,13 @@ static uint32_t run_list(struct g_list list)
     return list.n;
 }
 
+static void halve(void)
+{
+    struct g *to[RUNQ_SIZE / 2];
+    for (uint32_t i = 0, n = mag__runq_half_into_owner(&queue, to); i < n; i++)
+        run_g(to[i]);
+}
+
 static uint32_t spill(struct g *g)
 {
     struct g *to[RUNQ_SPILL];
@@ -331,7 +334,7 @@ static void owner_works(void)
                 put_or_spill(kicked);
         }
         if (t_random_r(&random) % 4 == 0)
-            run_list(mag__runq_half_owner(&queue));
+            halve();
         struct g *g;
         for (uint32_t n = t_random_r(&random) % RUNQ_SIZE; n > 0 && (g = mag__runq_get_owner(&queue)) != NULL; n--)
             run_g(g);

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-FRAMES = ["unwind_inner", "unwind_middle", "unwind_middle", "unwind_middle", "unwind_goroutine", "goroutine_main", "mag__arch_entry"]
+FRAMES = ["unwind_inner", "unwind_middle", "unwind_middle", "unwind_middle", "unwind_goroutine", "mag__park_main", "mag__arch_entry"]
 
 
 def skip(why):

@@ -6,6 +6,7 @@
  * compiler saves those that hold something, and only those, in the frame of the function that switches.
  * The arguments travel to the other side in registers: what returns there is who was left (prev), the thread (m), and what
  * is still to be done for prev now that it is off its stack (after).
+ * mag__arch_leave is the same for who never comes back: nothing of prev is read or written.
  * The floating-point control words are the caller's: mag__arch_control_save before, mag__arch_control_load after.
  *
  * Inline, and a jump instead of a return: processors predict a return from a stack of calls that a switch leaves behind.

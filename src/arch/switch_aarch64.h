@@ -28,6 +28,22 @@ static ALWAYS_INLINE struct switched mag__arch_switch(struct g *prev, struct g *
     return (struct switched){.prev = x0, .m = x2, .after = x3};
 }
 
+static ALWAYS_INLINE NORETURN void mag__arch_leave(struct g *prev, struct g *next, struct m *m, g_after after)
+{
+    register struct g *x0 __asm__("x0") = prev;
+    register struct g *x1 __asm__("x1") = next;
+    register struct m *x2 __asm__("x2") = m;
+    register g_after x3 __asm__("x3") = after;
+    __asm__ volatile("ldr     x9, [x1, #16]\n\t"
+                     "ldp     x10, x29, [x1]\n\t"
+                     "mov     sp, x10\n\t"
+                     "br      x9"
+                     :
+                     : "r"(x0), "r"(x1), "r"(x2), "r"(x3)
+                     : "memory");
+    __builtin_unreachable();
+}
+
 static ALWAYS_INLINE void mag__arch_prefetch_stack(const struct context *c)
 {
     const void *sp;
@@ -46,7 +62,7 @@ struct control {
     uint64_t fpcr;
 };
 
-#define ARCH_CONTROL_DEFAULT ((struct control){0})
+static const struct control mag__arch_control_default = {0};
 
 static ALWAYS_INLINE void mag__arch_control_save(struct control *c) { __asm__ volatile("mrs %0, fpcr" : "=r"(c->fpcr)); }
 

@@ -29,6 +29,18 @@ static ALWAYS_INLINE struct switched mag__arch_switch(struct g *prev, struct g *
     return (struct switched){.prev = prev, .m = m, .after = after};
 }
 
+static ALWAYS_INLINE NORETURN void mag__arch_leave(struct g *prev, struct g *next, struct m *m, g_after after)
+{
+    __asm__ volatile("movq    16(%%rsi), %%rax\n\t"
+                     "movq    0(%%rsi), %%rsp\n\t"
+                     "movq    8(%%rsi), %%rbp\n\t"
+                     "notrack jmp *%%rax"
+                     :
+                     : "D"(prev), "S"(next), "d"(m), "c"(after)
+                     : "memory");
+    __builtin_unreachable();
+}
+
 static ALWAYS_INLINE void mag__arch_prefetch_stack(const struct context *c)
 {
     const void *sp;
@@ -51,7 +63,7 @@ struct control {
     uint16_t x87;
 };
 
-#define ARCH_CONTROL_DEFAULT ((struct control){0x1f80, 0x037f})
+static const struct control mag__arch_control_default = {0x1f80, 0x037f};
 
 static ALWAYS_INLINE void mag__arch_control_save(struct control *c)
 {

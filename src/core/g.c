@@ -58,6 +58,7 @@ void mag__g_set_name(struct g *g, const char *name)
         memcpy(&word, buf + i * 8, 8);
         at_64_store_rlx(&g->name[i], word);
     }
+    g->flags |= G_ODD;
 }
 
 void mag__g_get_name(const struct g *g, char out[G_NAME])
@@ -95,6 +96,7 @@ static struct g *pop_magazine_locked(struct g_heap *h)
     if (first == NULL)
         return NULL;
     h->full = (struct g *)first->ext;
+    first->ext = NULL;
     if (--h->nfull < h->low)
         h->low = h->nfull;
     return first;
@@ -286,6 +288,7 @@ unsigned mag__g_heap_trim(struct g_heap *h)
                 }
                 continue;
             }
+            g->ext = NULL;
             mag__g_free_any(h, g);
         }
     }

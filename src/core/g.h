@@ -29,6 +29,7 @@ enum g_flag {
     G_STARTED = 1u << 1,
     G_LOCKED = 1u << 2, /* runs only on the M whose `locked` it is */
     G_HOG = 1u << 3,    /* lost its P to a slice that was over, and has not waited its turn for it yet */
+    G_ODD = 1u << 4,    /* its stack has another size, or came before its first run; or it has a name */
 };
 
 /* Why a goroutine waits, for the dump. The index of a word in mag__g_reason_name. */
@@ -159,7 +160,7 @@ struct g_cache {
 
 void mag__g_heap_init(struct g_heap *h);
 void mag__g_heap_fini(struct g_heap *h);
-/* A free descriptor: id, state, name, flags and ext are clear. NULL: out of memory. */
+/* A free descriptor: id, state, name, flags, stack and ext are clear. NULL: out of memory. */
 struct g *mag__g_refill(struct g_heap *h, struct g_cache *c);
 void mag__g_flush(struct g_heap *h, struct g_cache *c);
 void mag__g_cache_drain(struct g_heap *h, struct g_cache *c);
@@ -199,7 +200,6 @@ static inline void g_poison(struct g *g)
     g->at = (struct context){(void *)HOSTILE_POISON, (void *)HOSTILE_POISON, (void *)HOSTILE_POISON};
     at_ptr_store_rlx(&g->fn, (void *)HOSTILE_POISON);
     g->arg = (void *)HOSTILE_POISON;
-    g->stack = (char *)HOSTILE_POISON;
 #endif
 }
 

@@ -60,10 +60,11 @@ static struct g_list take_older(struct runq *q, uint32_t h, uint32_t n)
     return (struct g_list){.first = batch[0], .last = batch[n - 1], .n = n};
 }
 
-struct g_list mag__runq_half_owner(struct runq *q)
+uint32_t mag__runq_half_into_owner(struct runq *q, struct g **to)
 {
     uint32_t h = at_32_load_rlx(&q->head);
-    return take_older(q, h, (at_32_load_rlx(&q->tail) - h) / 2);
+    uint32_t n = (at_32_load_rlx(&q->tail) - h) / 2;
+    return take_into(q, h, n, to) ? n : 0;
 }
 
 struct g_list mag__runq_spill_owner(struct runq *q, struct g *g)

@@ -78,11 +78,12 @@ static ALWAYS_INLINE void runq_warm(const struct runq *q, uint32_t h, uint32_t t
 #endif
     if (t - h <= 2)
         return;
-    const char *far = at_ptr_load_rlx(&q->slot[(h + 2) & RUNQ_MASK]);
-    __builtin_prefetch(far, 1);
-    __builtin_prefetch(far + 64);
-    __builtin_prefetch(far + 128);
+    __builtin_prefetch(at_ptr_load_rlx(&q->slot[(h + 2) & RUNQ_MASK]), 1);
     const struct g *near = at_ptr_load_rlx(&q->slot[(h + 1) & RUNQ_MASK]);
+    if (mag__arch_peek(&near->stack) == NULL) { /* it has not run yet */
+        __builtin_prefetch(&near->fn, 1);
+        return;
+    }
     mag__arch_prefetch_stack(&near->at);
     if (at_32_load_rlx(&near->state) >> 8 == WAIT_READ)
         runq_warm_deep(near);
@@ -109,12 +110,29 @@ static ALWAYS_INLINE struct g *mag__runq_get_owner(struct runq *q)
     return NULL;
 }
 
+/* Owner: the oldest stays where it is; or NULL. */
+static ALWAYS_INLINE struct g *mag__runq_oldest_owner(const struct runq *q)
+{
+    uint32_t h = at_32_load_rlx(&q->head);
+    return h == at_32_load_rlx(&q->tail) ? NULL : at_ptr_load_rlx(&q->slot[h & RUNQ_MASK]);
+}
+/* Owner, alone: the oldest is taken, and g is the newest. There is room for it, whatever head_seen says. */
+static ALWAYS_INLINE void mag__runq_turn_owner(struct runq *q, struct g *g)
+{
+    uint32_t t = at_32_load_rlx(&q->tail);
+    uint32_t h = at_32_load_rlx(&q->head);
+    at_32_store_rel(&q->head, h + 1); /* RQ2 */
+    at_ptr_store_rlx(&q->slot[t & RUNQ_MASK], g);
+    at_32_store_rlx(&q->tail, t + 1); /* for thieves to come it is published with alone */
+    runq_warm(q, h, t);
+}
+
 /* Owner, ring full: the older half and then g, to be moved elsewhere. Empty when thieves made room meanwhile. */
 struct g_list mag__runq_spill_owner(struct runq *q, struct g *g);
 /* The same into an array of RUNQ_SPILL, with no look at them: how many. */
 uint32_t mag__runq_spill_into_owner(struct runq *q, struct g *g, struct g **to);
-/* Owner: the older half, or nothing when a thief came in between. */
-struct g_list mag__runq_half_owner(struct runq *q);
+/* Owner: the older half into an array of RUNQ_SIZE / 2: how many. 0: a thief came in between. */
+uint32_t mag__runq_half_into_owner(struct runq *q, struct g **to);
 /* Owner: the whole ring and runnext, oldest first. */
 struct g_list mag__runq_drain_owner(struct runq *q);
 

@@ -24,7 +24,7 @@
 #include <valgrind/valgrind.h>
 #endif
 
-enum { GUARD_PAGES = 4, CHUNK_FIRST = 64, CHUNK_MOST = 1 << 20, TRIM_KEEP = 16 };
+enum { GUARD_PAGES = 5, /* a slot is then an odd number of pages: see Colours */ CHUNK_FIRST = 64, CHUNK_MOST = 1 << 20, TRIM_KEEP = 16 };
 
 struct stack_chunk {
     struct stack_chunk *next;

@@ -34,10 +34,17 @@ static bool must_attend(struct p *p) { return (at_32_load_rlx(&p->attention) & A
  * older half changes places with as many from the global queue. */
 static void rotate(struct p *p)
 {
+    struct globq *q = &mag__rt.globq;
     struct g *in[RUNQ_SIZE / 2];
-    struct g_list out = mag__runq_half_owner(&p->runq);
-    uint32_t n = mag__globq_get_many(&mag__rt.globq, in, out.n);
-    mag__globq_put_list(&mag__rt.globq, out);
+    struct crate *out = mag__globq_new_crate(q);
+    if (out == NULL)
+        return;
+    out->n = mag__runq_half_into_owner(&p->runq, out->at);
+    uint32_t n = mag__globq_get_many(q, in, out->n);
+    if (out->n != 0)
+        mag__globq_put_crate(q, out);
+    else
+        mag__globq_return_crate(q, out);
     for (uint32_t i = 0; i < n; i++)
         must(mag__runq_put_owner(&p->runq, in[i])); /* no more than just left it */
 }

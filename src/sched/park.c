@@ -6,7 +6,7 @@
  *             on the next stack, because until then another thread could resume a stack that is still in use.
  * Starting    a goroutine gets its stack here, before its first run. When none can be had it waits in rt.nostack for one
  *             to come free: a goroutine once accepted runs.
- * Ending      a finished goroutine followed by a fresh one of the same size costs no switch: goroutine_main loops and the
+ * Ending      a finished goroutine followed by a fresh one of the same size costs no switch: mag__park_main loops and the
  *             next one takes the hot stack over.
  * Identity    `m` is read again, or comes out of the switch, after everything that may switch: the goroutine may be on
  *             another thread then.
@@ -20,15 +20,7 @@
 NOINLINE void mag__park_save_cxa(struct cxa_globals *saved) { *saved = *(struct cxa_globals *)mag__rt.cxa_globals(); }
 NOINLINE void mag__park_load_cxa(struct cxa_globals *saved) { *(struct cxa_globals *)mag__rt.cxa_globals() = *saved; }
 
-static void after_nothing(struct m *m, struct g *prev) { (void)m, (void)prev; }
-
 /* ---- starting ---- */
-
-/* HOT: a compiler takes what does not return for what is seldom run. */
-static HOT NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m, g_after after);
-
-/* Spreads stacks over the sets of the first-level cache: their tops are page-aligned and would all meet in a few. */
-static size_t colour(const char *top) { return ((uintptr_t)top * 0x9e3779b97f4a7c15u >> 60) * CACHE_LINE; }
 
 static COLD void no_stack(struct g *g)
 {
@@ -61,14 +53,7 @@ COLD void mag__park_retry(void)
         mag__wake_global(g);
 }
 
-static void lay_first_frame(struct g *g)
-{
-    g->flags |= G_STARTED;
-    mag__arch_prepare(&g->at, g->stack - colour(g->stack), goroutine_main);
-    san_bound(g);
-}
-
-static NOINLINE bool bind_slow(struct p *p, struct g *g)
+NOINLINE bool mag__park_bind(struct p *p, struct g *g)
 {
     if (g->stack == NULL) { /* a large copy brought one along */
         g->stack = mag__stack_get(&mag__rt.arena->stacks, g->stack_class, &p->stacks, mag__rt.stack_class);
@@ -79,66 +64,45 @@ static NOINLINE bool bind_slow(struct p *p, struct g *g)
     }
     if (unlikely(at_32_load_rlx(&mag__rt.nostack_tries) != 0))
         at_32_store_rlx(&mag__rt.nostack_tries, 0);
-    lay_first_frame(g);
-    return true;
-}
-
-bool mag__park_bind(struct p *p, struct g *g)
-{
-    if (unlikely(g->stack != NULL || g->stack_class != mag__rt.stack_class || p->stacks.n == 0 ||
-                 at_32_load_rlx(&mag__rt.nostack_tries) != 0))
-        return bind_slow(p, g);
-    g->stack = p->stacks.top[--p->stacks.n];
-    lay_first_frame(g);
+    lay_first_frame(g, g->stack);
     return true;
 }
 
 /* ---- ending ---- */
 
-/* g ended: off its stack, or its stack has passed to another. */
-static inline void discard(struct m *m, struct g *g)
+/* g ended, off its stack, or in its last steps on it, or its stack has passed to another. It is an ordinary one, and there is room. */
+static ALWAYS_INLINE void discard(struct p *p, struct g *g)
 {
-    struct arena *a = m->arena;
-    if (unlikely(at_64_load_rlx(&g->name[0]) != 0))
-        mag__g_set_name(g, NULL);
-    g->flags = 0;
-    if (likely(m->p != NULL)) {
-        COUNT_OWNER(&m->p->count, finished);
-        mag__g_free_owner(&a->gs, &m->p->gs, g);
-    } else {
-        COUNT_ANY(&mag__rt.count, finished);
-        mag__g_free_any(&a->gs, g);
-    }
-}
-
-static NOINLINE void after_end_slow(struct m *m, struct g *g)
-{
-    if (unlikely(mag__m_is_dead(m)))
-        return; /* the arena goes as a whole */
-    /* while somebody waits for a stack none is kept where only one P finds it */
-    bool keep = m->p != NULL && likely(at_32_load_rlx(&mag__rt.nnostack) == 0);
-    mag__stack_put(&m->arena->stacks, g->stack_class, keep ? &m->p->stacks : NULL, mag__rt.stack_class, g->stack);
-    g->stack = NULL;
-    discard(m, g);
-    if (unlikely(at_32_load_rlx(&mag__rt.nnostack) != 0))
-        mag__park_retry();
-}
-
-/* Stack and descriptor go where the next goroutine finds them. */
-static void after_end(struct m *m, struct g *g)
-{
-    struct p *p = m->p;
-    san_unbound(g);
-    if (unlikely(p == NULL || mag__m_is_dead(m) || at_32_load_rlx(&mag__rt.nnostack) != 0 || g->stack_class != mag__rt.stack_class ||
-                 p->stacks.n == STACK_CACHE || p->gs.none == MAGAZINE || at_64_load_rlx(&g->name[0]) != 0)) {
-        after_end_slow(m, g);
-        return;
-    }
-    p->stacks.top[p->stacks.n++] = g->stack;
     g->stack = NULL;
     g->flags = 0;
     COUNT_OWNER(&p->count, finished);
     mag__g_free_cached(&p->gs, g);
+}
+
+/* The same for any, and with its stack. */
+static void after_end(struct m *m, struct g *g)
+{
+    struct p *p = m->p;
+    san_unbound(g);
+    if (unlikely(mag__m_is_dead(m)))
+        return; /* the arena goes as a whole */
+    /* while somebody waits for a stack none is kept where only one P finds it */
+    bool keep = p != NULL && likely(at_32_load_rlx(&mag__rt.nnostack) == 0);
+    mag__stack_put(&m->arena->stacks, g->stack_class, keep ? &p->stacks : NULL, mag__rt.stack_class, g->stack);
+    if (at_64_load_rlx(&g->name[0]) != 0)
+        mag__g_set_name(g, NULL);
+    if (p != NULL) {
+        if (unlikely(p->gs.none == MAGAZINE))
+            mag__g_flush(&m->arena->gs, &p->gs);
+        discard(p, g);
+    } else {
+        g->stack = NULL;
+        g->flags = 0;
+        COUNT_ANY(&mag__rt.count, finished);
+        mag__g_free_any(&m->arena->gs, g);
+    }
+    if (unlikely(at_32_load_rlx(&mag__rt.nnostack) != 0))
+        mag__park_retry();
 }
 
 /* Main's frame outlives it: others may wait on what lies there until the runtime has stopped. So its stack is not used again,
@@ -158,11 +122,29 @@ static void after_main(struct m *m, struct g *g)
         COUNT_ANY(&mag__rt.count, finished);
 }
 
-/* May the next goroutine run where the current one ends, without a switch? */
-static inline bool may_adopt(const struct g *ended, const struct g *next)
+/* Stack and descriptor go into this P's own caches. They may while the goroutine is still on that stack: only who holds the P takes
+ * them from there, and that is this thread, until it is on the next one. False: not so. */
+static ALWAYS_INLINE bool keep_both(const struct m *m, struct p *p, struct g *g)
 {
-    return !SAN_SWITCHES && (next->flags & G_STARTED) == 0 && next->stack == NULL &&
-           next->stack_class == ended->stack_class && likely(mag__rt.cxa_globals == NULL);
+    if (SAN_SWITCHES || hostile_chance(2) ||
+        unlikely(mag__m_is_dead(m) || p->stacks.n == STACK_CACHE || p->gs.none == MAGAZINE || at_32_load_rlx(&mag__rt.nnostack) != 0))
+        return false;
+    p->stacks.top[p->stacks.n++] = g->stack;
+    discard(p, g);
+    return true;
+}
+
+/* The end of main, of one that has no P or a thread of its own, and of whatever else is out of the ordinary. */
+static NOINLINE NORETURN void finish_otherwise(struct m *m, struct g *g)
+{
+    if ((g->flags & G_MAIN) != 0)
+        leave_for(m, g, &m->g0, after_main);
+    m->ends = m_locked(m) != NULL;
+    if (m->p == NULL)
+        mag__p_take_idle(m); /* g0 goes on with it, or sleeps */
+    else if (!m->ends)
+        leave_for(m, g, next_or_g0(m, m->p, false), after_end);
+    leave_for(m, g, &m->g0, after_end);
 }
 
 /* The goroutine's function is over. Returns on the same stack, with the next goroutine to run on it; adopt == false: does
@@ -170,55 +152,53 @@ static inline bool may_adopt(const struct g *ended, const struct g *next)
 static ALWAYS_INLINE struct m *finish(struct m *m, bool adopt)
 {
     struct p *p = mag__token_enter(m);
-    struct g *g = m_curg(m), *next;
-    if (unlikely(g->flags & G_MAIN))
-        switch_to(m, g, &m->g0, after_main, true);
-    if (unlikely(p == NULL || m_locked(m) != NULL)) {
-        m->ends = m_locked(m) != NULL;
-        if (p == NULL)
-            mag__p_take_idle(m); /* g0 goes on with it, or sleeps */
+    struct g *g = m_curg(m);
+    if (unlikely(p == NULL || g->flags != G_STARTED))
+        finish_otherwise(m, g);
+    struct g *next = mag__find_local(p);
+    if (next == NULL) {
         next = &m->g0;
-    } else {
-        next = mag__find_local(p);
-        if (next != NULL && adopt && may_adopt(g, next)) {
-            next->stack = g->stack;
-            next->flags |= G_STARTED;
-            g->stack = NULL;
-            discard(m, g);
-            at_ptr_store_rlx(&m->curg, next);
-            running(p, next);
-            mag__arch_control_load(&ARCH_CONTROL_DEFAULT);
-            return m;
-        }
-        if (next == NULL || unlikely(must_pass_g0(m, next)))
-            next = &m->g0;
-        else if (likely(make_ready(p, next)))
-            running(p, next);
-        else
-            next = next_or_g0(m, p, false);
+    } else if (likely(g_is_plain(next))) {
+        running(p, next);
+    } else if (adopt && !SAN_SWITCHES && next->flags == 0 && likely(mag__rt.cxa_globals == NULL)) {
+        next->stack = g->stack;
+        next->flags = G_STARTED;
+        if (unlikely(p->gs.none == MAGAZINE))
+            mag__g_flush(&m->arena->gs, &p->gs);
+        discard(p, g);
+        at_ptr_store_rlx(&m->curg, next);
+        running(p, next);
+        mag__arch_control_load(&mag__arch_control_default);
+        return m;
+    } else if (!ready_to_run(m, p, next)) {
+        next = m->deferred != NULL ? &m->g0 : next_or_g0(m, p, false);
     }
-    switch_to(m, g, next, after_end, true);
-    mag__panic_broken(__FILE__, __LINE__, "a goroutine that ended is not switched to");
+    leave_for(m, g, next, keep_both(m, p, g) ? NULL : after_end);
 }
 
-static NORETURN void goroutine_main(struct g *prev, struct g *self, struct m *m, g_after after)
+/* HOT: a compiler takes what does not return for what is seldom run. */
+HOT NORETURN void mag__park_main(struct g *prev, struct g *self, struct m *m, g_after after)
 {
     san_after(self);
-    mag__arch_control_load(&ARCH_CONTROL_DEFAULT);
+    mag__arch_control_load(&mag__arch_control_default);
     if (unlikely(mag__rt.cxa_globals != NULL))
         mag__park_load_cxa(&(struct cxa_globals){0});
-    after(m, prev);
+    if (after != NULL)
+        after(m, prev);
     for (;;) {
         struct g *g = m_curg(m);
         mag_fn fn = g_fn(g);
         void *arg = g->arg;
         mag__token_leave(m);
         fn(arg);
-        if (unlikely(mag__m_self() == NULL))
+        m = mag__m_self();
+        if (unlikely(m == NULL))
             exit(EXIT_SUCCESS); /* in a forked child the goroutine was the last thread */
-        if (unlikely(g->ext != NULL))
+        if (unlikely(g->ext != NULL)) {
             mag__local_end(g);
-        m = finish(mag__m_self(), true);
+            m = mag__m_self();
+        }
+        m = finish(m, true);
         __asm__("" : "+r"(m)); /* a compiler that knows it to be the same keeps addresses of its members, in memory */
     }
 }
@@ -259,10 +239,10 @@ struct m *mag__park_regain(struct m *m)
 {
     struct g *g = m_curg(m);
     if (unlikely(mag__m_is_dead(m)))
-        switch_to(m, g, &m->g0, after_dead, true); /* never comes back */
+        leave_for(m, g, &m->g0, after_dead);
     if (mag__p_take_idle(m))
         return m;
-    return switch_to(m, g, &m->g0, after_global, false);
+    return switch_to(m, g, &m->g0, after_global);
 }
 
 COLD void mag__park_misused(const char *function)
@@ -288,7 +268,24 @@ static COLD struct m *yield_locked(struct m *m)
     bool alone = p_is_empty(m->p) && mag__globq_length(&mag__rt.globq) == 0;
     if (alone && at_32_load_rlx(&m->p->attention) == 0)
         return m;
-    return switch_to(m, m_curg(m), &m->g0, after_yield, false);
+    return switch_to(m, m_curg(m), &m->g0, after_yield);
+}
+
+/* With one P, and nothing else to look at: the oldest of its ring, whose place self has taken, before it is off its stack (done_before
+ * says why). NULL: by the long way. */
+static ALWAYS_INLINE struct g *take_turns(struct p *p, struct g *self)
+{
+    struct g *g;
+    if (at_32_load_rlx(&p->runq.alone) == 0 || at_32_load_rlx(&p->attention) != 0 || mag__runq_next_peek(&p->runq) != NULL ||
+        lifo_may_have(&p->lifo) || unlikely(p->turn_in == 1) || (g = mag__runq_oldest_owner(&p->runq)) == NULL || unlikely(!g_is_plain(g)))
+        return NULL;
+    p->turn_in--;
+    p->lifo_streak = 0;
+    at_32_store_rlx(&p->next_streak, 0);
+    at_32_bump_owner(&p->tick, 1);
+    g_set_state(self, G_RUNNABLE);
+    mag__runq_turn_owner(&p->runq, self);
+    return g;
 }
 
 ALWAYS_INLINE struct m *mag__park_yield(struct m *m)
@@ -297,16 +294,18 @@ ALWAYS_INLINE struct m *mag__park_yield(struct m *m)
     struct g *g;
     if (unlikely(m_locked(m) != NULL))
         return yield_locked(m);
+    if ((g = take_turns(p, m_curg(m))) != NULL) {
+        running(p, g);
+        return switch_to(m, m_curg(m), g, NULL);
+    }
     while ((g = mag__find_near(p)) != NULL) {
-        if (unlikely(!g_is_plain(g)) && must_pass_g0(m, g))
-            return switch_to(m, m_curg(m), &m->g0, after_yield, false);
-        if (likely(make_ready(p, g))) {
-            running(p, g);
-            return switch_to(m, m_curg(m), g, after_yield, false);
-        }
+        if (likely(ready_to_run(m, p, g)))
+            return switch_to(m, m_curg(m), g, after_yield);
+        if (m->deferred != NULL)
+            return switch_to(m, m_curg(m), &m->g0, after_yield);
     }
     if (unlikely(at_32_load_rlx(&p->attention) != 0))
-        return switch_to(m, m_curg(m), &m->g0, after_yield, false);
+        return switch_to(m, m_curg(m), &m->g0, after_yield);
     return m;
 }
 
@@ -369,11 +368,11 @@ void mag__park_loop(struct m *m)
 {
     struct g *g;
     while ((g = next_for_thread(m)) != NULL)
-        if (likely(make_ready(m->p, g))) {
+        if (likely((g->flags & G_STARTED) != 0 || mag__park_bind(m->p, g))) {
             if (unlikely((g->flags & G_HOG) != 0))
                 mag__retake_mark(m->p, g);
             running(m->p, g);
-            switch_to(m, &m->g0, g, after_nothing, false);
+            switch_to(m, &m->g0, g, NULL);
             mag__token_settle(m);
         }
 }

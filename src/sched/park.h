@@ -18,39 +18,71 @@ void mag__park_save_cxa(struct cxa_globals *saved);
 void mag__park_load_cxa(struct cxa_globals *saved);
 
 /* Leaves self for next. Returns when somebody switches back, with the M it is on then. */
-static ALWAYS_INLINE struct m *switch_to(struct m *m, struct g *self, struct g *next, g_after after, bool ends)
+static ALWAYS_INLINE struct m *switch_to(struct m *m, struct g *self, struct g *next, g_after after)
 {
     struct cxa_globals saved;
     if (unlikely(mag__rt.cxa_globals != NULL)) /* or never, while a runtime runs */
         mag__park_save_cxa(&saved);
     struct control control;
-    if (!ends) /* it does not come back */
-        mag__arch_control_save(&control);
+    mag__arch_control_save(&control);
     at_ptr_store_rlx(&m->curg, next);
-    san_before(self, next, ends);
+    san_before(self, next, false);
     struct switched s = mag__arch_switch(self, next, m, after);
     san_after(self);
-    if (!ends)
-        mag__arch_control_load(&control);
+    mag__arch_control_load(&control);
     if (unlikely(mag__rt.cxa_globals != NULL))
         mag__park_load_cxa(&saved);
-    s.after(s.m, s.prev);
+    if (s.after != NULL)
+        s.after(s.m, s.prev);
     return s.m;
 }
 
+/* Leaves self for good. Nothing of it is touched from here on, but by `after`. */
+static ALWAYS_INLINE NORETURN void leave_for(struct m *m, struct g *self, struct g *next, g_after after)
+{
+    at_ptr_store_rlx(&m->curg, next);
+    san_before(self, next, true);
+    mag__arch_leave(self, next, m, after);
+}
+
+/* `after` at once where it may be: with one P, which this thread holds until it is on the next stack, nobody can resume a goroutine that
+ * was woken meanwhile. What is left to be done, which is then nothing. */
+static ALWAYS_INLINE g_after done_before(struct m *m, struct g *self, g_after after)
+{
+    if (at_32_load_rlx(&m->p->runq.alone) == 0)
+        return after;
+    after(m, self);
+    return NULL;
+}
+
+/* What runs on a goroutine's stack, from its first frame on. */
+void mag__park_main(struct g *prev, struct g *self, struct m *m, g_after after);
 /* Gives g its stack and first frame. False: none can be had, g waits for one. */
 bool mag__park_bind(struct p *p, struct g *g);
+
+/* Spreads stacks over the sets of the first-level cache: their tops are page-aligned and would all meet in a few. */
+static inline size_t colour(const char *top) { return ((uintptr_t)top * 0x9e3779b97f4a7c15u >> 60) * CACHE_LINE; }
+
+static ALWAYS_INLINE void lay_first_frame(struct g *g, char *top)
+{
+    g->flags |= G_STARTED;
+    mag__arch_prepare(&g->at, top - colour(top), mag__park_main);
+    san_bound(g);
+}
+
+/* The same for an ordinary one, where nobody waits for a stack and the P has one at hand. */
+static ALWAYS_INLINE bool park_bind_quick(struct p *p, struct g *g)
+{
+    if (unlikely(p->stacks.n == 0 || at_32_load_rlx(&mag__rt.nostack_tries) != 0))
+        return mag__park_bind(p, g);
+    lay_first_frame(g, g->stack = p->stacks.top[--p->stacks.n]);
+    return true;
+}
 
 /* It has run before, belongs to no thread, and is not known to compute: nothing else to look at. */
 static ALWAYS_INLINE bool g_is_plain(const struct g *g)
 {
     return (g->flags & (G_STARTED | G_LOCKED | G_HOG)) == G_STARTED;
-}
-
-/* Makes g ready to be switched to. */
-static inline bool make_ready(struct p *p, struct g *g)
-{
-    return likely((g->flags & G_STARTED) != 0) || mag__park_bind(p, g);
 }
 
 static inline void running(struct p *p, struct g *g)
@@ -59,7 +91,7 @@ static inline void running(struct p *p, struct g *g)
     COUNT_OWNER(&p->count, switches);
 }
 
-/* A goroutine and a thread that belong to each other meet by way of g0. */
+/* A goroutine and a thread that belong to each other meet by way of g0: it is in m->deferred then. */
 static inline bool must_pass_g0(struct m *m, struct g *g)
 {
     if (likely((g->flags & (G_LOCKED | G_HOG)) == 0))
@@ -72,6 +104,18 @@ static inline bool must_pass_g0(struct m *m, struct g *g)
     return true;
 }
 
+/* The P's next: may it be switched to, here? False: it is in m->deferred, or waits for a stack. */
+static ALWAYS_INLINE bool ready_to_run(struct m *m, struct p *p, struct g *g)
+{
+    if (unlikely(!g_is_plain(g))) {
+        if (likely(g->flags == 0) ? !park_bind_quick(p, g)
+                                  : must_pass_g0(m, g) || ((g->flags & G_STARTED) == 0 && !mag__park_bind(p, g)))
+            return false;
+    }
+    running(p, g);
+    return true;
+}
+
 /* The next G if this P knows one that can run; g0 otherwise. locked: for one that leaves with a lock held, which its after-step gives
  * back. Then there are no turns, as timers may want it: g0 takes them. */
 static ALWAYS_INLINE struct g *next_or_g0(struct m *m, struct p *p, bool locked)
@@ -80,12 +124,10 @@ static ALWAYS_INLINE struct g *next_or_g0(struct m *m, struct p *p, bool locked)
     if (unlikely(m_locked(m) != NULL))
         return &m->g0;
     while (!(locked && unlikely(p->turn_in == 1)) && (g = mag__find_local(p)) != NULL) {
-        if (unlikely(!g_is_plain(g)) && must_pass_g0(m, g))
-            break;
-        if (likely(make_ready(p, g))) {
-            running(p, g);
+        if (likely(ready_to_run(m, p, g)))
             return g;
-        }
+        if (m->deferred != NULL)
+            break;
     }
     return &m->g0;
 }
@@ -100,7 +142,8 @@ static ALWAYS_INLINE struct m *park(struct m *m, enum g_reason why, g_after afte
     at_64_store_rlx(&g->since, at_64_load_rlx(&mag__rt.clock));
     g_set_waiting(g, why);
     COUNT_OWNER(&p->count, parks);
-    return switch_to(m, g, next_or_g0(m, p, locked), after, false);
+    struct g *next = next_or_g0(m, p, locked);
+    return switch_to(m, g, next, done_before(m, g, after));
 }
 static ALWAYS_INLINE struct m *mag__park(struct m *m, enum g_reason why, g_after after, void *after_arg)
 {

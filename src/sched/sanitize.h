@@ -75,7 +75,8 @@ static inline void san_thread(struct g *g0)
 #endif
 }
 
-static inline void san_before(struct g *prev, struct g *next, bool ends)
+/* These two inline for certain: as a function of its own it would be entered in one fibre and left in another. */
+static ALWAYS_INLINE void san_before(struct g *prev, struct g *next, bool ends)
 {
     (void)prev, (void)next, (void)ends;
 #ifdef MAG_ASAN
@@ -88,7 +89,7 @@ static inline void san_before(struct g *prev, struct g *next, bool ends)
 #endif
 }
 
-static inline void san_after(struct g *self)
+static ALWAYS_INLINE void san_after(struct g *self)
 {
     (void)self;
 #ifdef MAG_ASAN

@@ -47,33 +47,43 @@ static COLD int fill_large_copy(struct g *g, const struct spawn *s, struct p *p)
     return 0;
 }
 
-static ALWAYS_INLINE void fill_in(struct g *g, mag_fn fn, void *arg, int stack_class, uint16_t flags, void *created)
+/* A free descriptor has no stack, no flags and no ext. */
+static ALWAYS_INLINE void fill_in(struct g *g, mag_fn fn, void *arg, int stack_class, void *created)
 {
     at_ptr_store_rlx(&g->fn, (void *)(uintptr_t)fn);
     g->arg = arg;
-    g->stack = NULL;
-    g->flags = flags;
     g->stack_class = (uint16_t)stack_class;
     at_ptr_store_rlx(&g->created, created);
 }
 
+/* It becomes a free descriptor again. */
+static COLD int refused(struct g *g, int error)
+{
+    g->flags = 0;
+    g->ext = NULL;
+    return error;
+}
+
 static int fill(struct g *g, const struct spawn *s, struct p *p)
 {
-    fill_in(g, s->fn, s->arg, s->stack_class == SPAWN_DEFAULT ? mag__rt.stack_class : s->stack_class, s->flags, s->created);
+    fill_in(g, s->fn, s->arg, s->stack_class == SPAWN_DEFAULT ? mag__rt.stack_class : s->stack_class, s->created);
+    g->flags = s->flags;
+    if (g->stack_class != mag__rt.stack_class || s->copy_size > G_ARGS || (s->flags & G_MAIN) != 0)
+        g->flags |= G_ODD;
     g->ext = s->ext;
     if (s->ext != NULL)
         at_ptr_store_rel(&s->ext->g, g); /* GRP1 */
     if (s->copy_size > G_ARGS) {
         int r = fill_large_copy(g, s, p);
         if (r != 0)
-            return r;
+            return refused(g, r);
     } else if (s->copy_size != 0) {
         g->arg = memcpy(g->args, s->copy, s->copy_size);
     }
     if ((s->flags & G_MAIN) != 0) { /* without a stack for main there is no run: better to say so now */
         g->stack = mag__stack_get(&mag__rt.arena->stacks, g->stack_class, NULL, mag__rt.stack_class);
         if (g->stack == NULL)
-            return -ENOMEM;
+            return refused(g, -ENOMEM);
     }
     if (s->name != NULL)
         mag__g_set_name(g, s->name);
@@ -180,8 +190,7 @@ static ALWAYS_INLINE int spawn_quick(mag_fn fn, void *arg, const void *copy, siz
     struct g *g;
     if (token_is_lost(p) || unlikely((g = mag__g_new_cached(&p->gs)) == NULL))
         return spawn_entered(fn, arg, copy, size, created, p);
-    fill_in(g, fn, arg, mag__rt.stack_class, 0, created);
-    g->ext = NULL;
+    fill_in(g, fn, arg, mag__rt.stack_class, created);
     if (size != 0)
         g->arg = memcpy(g->args, copy, size);
     begin(p, g);

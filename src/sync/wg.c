@@ -98,7 +98,7 @@ void mag_wg_done(mag_wg *wg) { add(word_of(wg), -1); }
 
 static bool above_zero(uint32_t *count, uint32_t kind) { return (void)kind, *count != 0; }
 
-static void after_wait(struct m *m, struct g *prev)
+static ALWAYS_INLINE void after_wait(struct m *m, struct g *prev)
 {
     struct queued *q = prev->after_arg;
     uint64_t state;

@@ -126,15 +126,12 @@ static void put_or_move(void)
 
 static void halve(void)
 {
-    struct g_list list = mag__runq_half_owner(&q);
-    struct g *next;
-    uint32_t n = 0;
-    for (struct g *x = list.first; x != NULL; x = next, n++) {
-        next = x->next;
-        M_TRUE(next == NULL ? x == list.last : x < next);
-        g_list_put(&moved, x);
+    struct g *to[RUNQ_SPILL];
+    uint32_t n = mag__runq_half_into_owner(&q, to);
+    for (uint32_t i = 0; i < n; i++) {
+        M_TRUE(i == 0 || to[i - 1] < to[i]);
+        g_list_put(&moved, to[i]);
     }
-    M_TRUE(n == list.n);
 }
 
 static void get(void) { run_g(mag__runq_get_owner(&q)); }
@@ -322,6 +319,20 @@ static void fill_next_alone(void)
     be_alone();
 }
 
+static void take_turns(void)
+{
+    struct g *x = mag__runq_oldest_owner(&q);
+    mag__runq_turn_owner(&q, make());
+    run_g(x);
+}
+
+static void owner_keeps_one_in_turn(void)
+{
+    put();
+    take_turns();
+    take_turns();
+}
+
 /* There were no thieves; from now on there may be (sched/p.c). */
 static void admit_company(void) { at_32_store_rel(&q.alone, 0); /* PR3 */ }
 
@@ -332,6 +343,7 @@ static void owner_admits_company(void)
     put();
     get();
     kick();
+    take_turns();
     admit_company();
     get();
     kick();
@@ -372,6 +384,8 @@ static const struct model_case cases[] = {
     {"next: probe, ring runs dry", fill_one, {owner_kicks_and_gets, prober}, each_once},
     {"alone: never empty, probe", fill_one_alone, {owner_keeps_one, prober}, each_once},
     {"alone: never empty, length", fill_one_alone, {owner_keeps_one, measurer}, each_once},
+    {"alone: never empty, in turn, probe", fill_one_alone, {owner_keeps_one_in_turn, prober}, each_once},
+    {"alone: never empty, in turn, length", fill_one_alone, {owner_keeps_one_in_turn, measurer}, each_once},
     {"alone: probe during a kick", fill_next_alone, {owner_kicks_and_takes, prober}, each_once},
     {"alone: probe during two kicks", fill_next_alone, {owner_kicks_and_takes_again, prober}, each_once},
     {"alone: probe, ring runs dry", fill_one_alone, {owner_kicks_and_gets, prober}, each_once},
