@@ -8,10 +8,11 @@
         .hidden mag__arch_entry
         .type   mag__arch_entry, %function
         .p2align 4
-mag__arch_entry:                        /* x0 prev, x1 self, x2 m, x3 after; [sp] the function */
+mag__arch_entry:                        /* x0 prev, x1 self, x2 m, x3 after; x29 the function */
         .cfi_startproc
         .cfi_undefined x30              /* the outermost frame of a goroutine */
-        ldr     x9, [sp]
+        mov     x9, x29
+        mov     x29, xzr                /* the end for frame-pointer unwinders */
         adr     x30, 1f
         br      x9
         nop                             /* unwinders look up the address before the return address */

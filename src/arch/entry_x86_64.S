@@ -8,12 +8,13 @@
         .hidden mag__arch_entry
         .type   mag__arch_entry, @function
         .p2align 4
-mag__arch_entry:                        /* rdi prev, rsi self, rdx m, rcx after; (rsp) the function */
+mag__arch_entry:                        /* rdi prev, rsi self, rdx m, rcx after; rbp the function */
         .cfi_startproc
         .cfi_undefined %rip             /* the outermost frame of a goroutine */
         leaq    1f(%rip), %rax
-        movq    (%rsp), %r9
+        movq    %rbp, %r9
         pushq   %rax
+        xorl    %ebp, %ebp              /* the end for frame-pointer unwinders */
         notrack jmp *%r9
         nop                             /* unwinders look up the address before the return address */
 1:      ud2                             /* it does not return */

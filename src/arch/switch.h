@@ -22,7 +22,7 @@
  * Rejected: jumping back from every wait. What lies on the processor's stack is one entry too many then, and the next returns
  * further out miss: not for calls that are mostly wrapped in others, or mostly made from one place.
  *
- * A fresh stack starts in mag__arch_entry, which calls the function left there by mag__arch_prepare with the same four
+ * A fresh stack starts in mag__arch_entry, which goes on with the function named to mag__arch_prepare with the same four
  * values. Unwinders find the outermost frame there.
  */
 #ifndef MAG_ARCH_SWITCH_H
@@ -55,14 +55,12 @@ void mag__arch_entry(void);
 typedef int (*arch_detour)(struct m *m, void *a, void *b, int64_t c, int64_t d);
 int mag__arch_detour(struct m *m, void *a, void *b, int64_t c, int64_t d, arch_detour fn);
 
-/* Makes a context that starts entry on a fresh stack. `top` is 16-aligned. */
+/* Makes a context that starts entry on a fresh stack. `top` is 16-aligned. The function is where the frame pointer comes from: it
+ * is known without a look at the stack. */
 static inline void mag__arch_prepare(struct context *c, char *top, arch_entry entry)
 {
-    void **frame = (void **)(top - 16);
-    frame[0] = (void *)(uintptr_t)entry;
-    frame[1] = NULL;
-    c->sp = frame;
-    c->fp = NULL; /* the end for frame-pointer unwinders */
+    c->sp = top;
+    c->fp = (void *)(uintptr_t)entry;
     c->pc = (void *)(uintptr_t)mag__arch_entry;
 }
 

@@ -39,6 +39,17 @@ void mag__runq_init(struct runq *q, uint32_t start)
     at_ptr_store_rlx(&q->next, NULL);
 }
 
+void mag__runq_put_many_owner(struct runq *q, struct g *const *from, uint32_t n)
+{
+    uint32_t t = at_32_load_rlx(&q->tail);
+    q->head_seen = at_32_load_acq(&q->head); /* RQ2 */
+    check(t - q->head_seen + n <= RUNQ_SIZE);
+    for (uint32_t i = 0; i < n; i++)
+        at_ptr_store_rlx(&q->slot[(t + i) & MASK], from[i]);
+    hostile_point();
+    at_32_store_rel(&q->tail, t + n); /* RQ1 RQ4 */
+}
+
 /* The n oldest from h on; false when a thief was faster. */
 static bool take_into(struct runq *q, uint32_t h, uint32_t n, struct g **to)
 {

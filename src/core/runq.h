@@ -60,6 +60,9 @@ static inline bool mag__runq_put_owner(struct runq *q, struct g *g)
     return true;
 }
 
+/* Owner: all of them, oldest first. There is room: as many as leave it free have just been seen to. */
+void mag__runq_put_many_owner(struct runq *q, struct g *const *from, uint32_t n);
+
 /* Who has waited for a descriptor goes on through several calls, and then asks whether it is cancelled. */
 static inline void runq_warm_deep(const struct g *g)
 {

@@ -45,8 +45,7 @@ static void rotate(struct p *p)
         mag__globq_put_crate(q, out);
     else
         mag__globq_return_crate(q, out);
-    for (uint32_t i = 0; i < n; i++)
-        must(mag__runq_put_owner(&p->runq, in[i])); /* no more than just left it */
+    mag__runq_put_many_owner(&p->runq, in, n); /* no more than just left it */
 }
 
 struct g *mag__find_one_global(struct p *p)
@@ -104,8 +103,7 @@ struct g *mag__find_global(struct p *p)
     if (n == 0)
         return NULL;
     COUNT_OWNER(&p->count, global_gets);
-    for (uint32_t i = 1; i < n; i++)
-        must(mag__runq_put_owner(&p->runq, at[i])); /* the ring was empty, the share is at most half of it */
+    mag__runq_put_many_owner(&p->runq, at + 1, n - 1); /* the ring was empty, the share is at most half of it */
     return at[0];
 }
 

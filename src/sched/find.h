@@ -13,16 +13,7 @@ void mag__find_passed_over(struct p *p);
 /* This P's share of the global queue: the first of it, the others are in the ring, which was empty; or NULL. */
 struct g *mag__find_global(struct p *p);
 
-static inline struct g *mag__find_runnext(struct p *p)
-{
-    struct g *g = mag__runq_next_take_owner(&p->runq);
-    if (g == NULL)
-        return NULL;
-    uint32_t rescued = at_32_load_rlx(&p->rescued);
-    if (unlikely((rescued & ~RESCUE_ASK) != 0))
-        at_32_store_rlx(&p->rescued, rescued - 1); /* the owner came by itself */
-    return g;
-}
+static inline struct g *mag__find_runnext(struct p *p) { return mag__runq_next_take_owner(&p->runq); }
 
 /* The newest that was pushed aside, or the oldest of the ring. */
 static ALWAYS_INLINE struct g *mag__find_queued(struct p *p)

@@ -124,10 +124,10 @@ static void after_main(struct m *m, struct g *g)
 
 /* Stack and descriptor go into this P's own caches. They may while the goroutine is still on that stack: only who holds the P takes
  * them from there, and that is this thread, until it is on the next one. False: not so. */
-static ALWAYS_INLINE bool keep_both(const struct m *m, struct p *p, struct g *g)
+static ALWAYS_INLINE bool keep_both(struct p *p, struct g *g)
 {
     if (SAN_SWITCHES || hostile_chance(2) ||
-        unlikely(mag__m_is_dead(m) || p->stacks.n == STACK_CACHE || p->gs.none == MAGAZINE || at_32_load_rlx(&mag__rt.nnostack) != 0))
+        unlikely(p->stacks.n == STACK_CACHE || p->gs.none == MAGAZINE || at_32_load_rlx(&mag__rt.nnostack) != 0))
         return false;
     p->stacks.top[p->stacks.n++] = g->stack;
     discard(p, g);
@@ -173,7 +173,7 @@ static ALWAYS_INLINE struct m *finish(struct m *m, bool adopt)
     } else if (!ready_to_run(m, p, next)) {
         next = m->deferred != NULL ? &m->g0 : next_or_g0(m, p, false);
     }
-    leave_for(m, g, next, keep_both(m, p, g) ? NULL : after_end);
+    leave_for(m, g, next, keep_both(p, g) ? NULL : after_end);
 }
 
 /* HOT: a compiler takes what does not return for what is seldom run. */

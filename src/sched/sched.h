@@ -136,7 +136,14 @@ static ALWAYS_INLINE bool mag__wake_woken_quick(struct p *p, struct g *g) /* tha
 }
 static ALWAYS_INLINE bool mag__wake_spawned_quick(struct p *p, struct g *g)
 {
-    if (p->flat != 0 || !wake_is_plain(p))
+    if (p->flat != 0) { /* one of many: into the ring, where nobody has to be told of it */
+        g_set_state(g, G_RUNNABLE);
+        if (at_32_load_rlx(&p->runq.alone) == 0 || unlikely(!mag__runq_put_owner(&p->runq, g)))
+            return false;
+        p->flat--;
+        return true;
+    }
+    if (!wake_is_plain(p))
         return false;
     g_set_state(g, G_RUNNABLE);
     mag__runq_next_swap_owner(&p->runq, g);

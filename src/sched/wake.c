@@ -54,8 +54,10 @@ static inline void told_of_next(struct p *p)
         return;
     if ((rescued & RESCUE_ASK) != 0)
         rescued = mag__sysmon_asked(p);
-    if (rescued != 0)
+    if (rescued != 0) {
+        at_32_store_rlx(&p->rescued, rescued - 1);
         told(p);
+    }
 }
 
 void mag__wake_batch(struct p *p, uint32_t n)

@@ -71,7 +71,8 @@ static NOINLINE void add_queued(a64 *word, uint64_t state, int n)
     struct queued *first = waitq_first(state);
     uint32_t count = added(first->value, n);
     if (count != 0) {
-        mag__waitq_unlock(word, first, count);
+        first->value = count;
+        at_64_store_rel(word, state & ~WAITQ_LOCKED); /* WQ1 */
     } else if (likely(first->next == NULL && first->waiter.single)) {
         struct g *g = first->waiter.g;
         at_32_store_rlx(&first->in, 0);
