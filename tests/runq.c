@@ -161,6 +161,33 @@ static void half_moves_the_older_half(void)
         }
 }
 
+static void many_come_in_their_order(void)
+{
+    struct runq q;
+    for (size_t s = 0; s < sizeof starts / sizeof *starts; s++)
+        for (uint32_t n = 0; n <= RUNQ_SIZE / 2; n++) {
+            struct g *from[RUNQ_SIZE / 2 + 1];
+            for (uint32_t i = 0; i < n; i++)
+                from[i] = &gs[RUNQ_SIZE / 2 + i];
+            fill(&q, starts[s], RUNQ_SIZE / 2);
+            mag__runq_put_many_owner(&q, from, n);
+            expect_rest(&q, 0, RUNQ_SIZE / 2 + n);
+        }
+}
+
+static void the_oldest_and_the_newest_change_places(void)
+{
+    struct runq q;
+    for (size_t s = 0; s < sizeof starts / sizeof *starts; s++)
+        for (uint32_t n = 1; n <= RUNQ_SIZE; n++) {
+            fill(&q, starts[s], n);
+            T_EQ(mag__runq_oldest_owner(&q), &gs[0]);
+            mag__runq_turn_owner(&q, &gs[n]);
+            expect_rest(&q, 1, n + 1);
+            T_EQ(mag__runq_oldest_owner(&q), NULL);
+        }
+}
+
 static void spill_needs_a_full_ring(void)
 {
     struct runq q;
@@ -431,6 +458,8 @@ int main(int argc, char **argv)
     T_RUN(spill_moves_the_older_half_and_the_new_one);
     T_RUN(spill_into_an_array_is_the_same);
     T_RUN(half_moves_the_older_half);
+    T_RUN(many_come_in_their_order);
+    T_RUN(the_oldest_and_the_newest_change_places);
     T_RUN(spill_needs_a_full_ring);
     T_RUN(a_thief_makes_room_before_the_spill);
     T_RUN(drain_takes_runnext_and_the_ring);

@@ -431,6 +431,67 @@ static struct {
     int there;
 } counted;
 
+/* ---- who waits is woken by a thread outside while the first P gets company and loses it ----
+ * With one P a goroutine can be woken before it is off its stack: nobody may resume it there. */
+
+enum { PATRONS = 8 };
+
+static mag_wg *orders[PATRONS];
+static int closing;
+static mag_wg patrons;
+
+static void *serve(void *arg)
+{
+    long *served = arg;
+    while (!get(&closing))
+        for (int i = 0; i < PATRONS; i++) {
+            mag_wg *wg = __atomic_exchange_n(&orders[i], NULL, __ATOMIC_ACQ_REL);
+            if (wg != NULL) {
+                mag_wg_done(wg);
+                ++*served;
+            }
+        }
+    return NULL;
+}
+
+static void dine(void *arg)
+{
+    mag_wg **order = arg;
+    for (long n = t_scale(20000); n > 0; n--) {
+        mag_wg wg = {0};
+        volatile long mine[8];
+        for (int i = 0; i < 8; i++)
+            mine[i] = n + i;
+        mag_wg_add(&wg, 1);
+        __atomic_store_n(order, &wg, __ATOMIC_RELEASE);
+        wait_for(&wg);
+        for (int i = 0; i < 8; i++)
+            T_EQ(mine[i], n + i);
+        if (n % 3 == 0)
+            mag_yield();
+    }
+    mag_wg_done(&patrons);
+}
+
+static void dines_in_company(void *arg)
+{
+    (void)arg;
+    pthread_t waiter;
+    long served = 0;
+    closing = 0;
+    T_EQ(pthread_create(&waiter, NULL, serve, &served), 0);
+    mag_wg_add(&patrons, PATRONS);
+    for (int i = 0; i < PATRONS; i++)
+        T_EQ(mag_go(dine, &orders[i]), 0);
+    for (int n = 0; mag_wg_wait(&patrons, mag_in(200 * MAG_US)) != 0; n++)
+        T_TRUE(mag_set_procs(1 + n % 2) > 0);
+    set(&closing);
+    T_EQ(pthread_join(waiter, NULL), 0);
+    T_EQ(served, PATRONS * t_scale(20000));
+}
+
+static void who_is_woken_early_is_resumed_late(void) { on(1, dines_in_company, NULL); }
+
 static void parks(void *arg)
 {
     (void)arg;
@@ -614,6 +675,7 @@ int main(int argc, char **argv)
     T_RUN(while_runtimes_come_and_go);
     T_RUN(from_one_and_back);
     T_RUN(company_from_outside);
+    T_RUN(who_is_woken_early_is_resumed_late);
     T_RUN(the_counters_stay_right);
     return t_done();
 }

@@ -285,6 +285,7 @@ static ALWAYS_INLINE struct g *take_turns(struct p *p, struct g *self)
     at_32_bump_owner(&p->tick, 1);
     g_set_state(self, G_RUNNABLE);
     mag__runq_turn_owner(&p->runq, self);
+    hostile_point();
     return g;
 }
 

@@ -52,6 +52,7 @@ static ALWAYS_INLINE g_after done_before(struct m *m, struct g *self, g_after af
     if (at_32_load_rlx(&m->p->runq.alone) == 0)
         return after;
     after(m, self);
+    hostile_point(); /* tests/set_procs.c: nobody resumes it here */
     return NULL;
 }
 

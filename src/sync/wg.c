@@ -60,7 +60,7 @@ static NOINLINE void add_anyhow(a64 *word, int n)
 }
 
 /* Somebody waits: most likely one goroutine, for as long as it takes. */
-static NOINLINE void add_queued(a64 *word, uint64_t state, int n)
+static ALWAYS_INLINE void add_queued(a64 *word, uint64_t state, int n)
 {
     struct m *m = mag__m_self();
     if (unlikely(m == NULL || mag__m_is_dead(m) || m_in_rt(m) || (state & WAITQ_LOCKED) != 0 ||
@@ -99,22 +99,30 @@ void mag_wg_done(mag_wg *wg) { add(word_of(wg), -1); }
 
 static bool above_zero(uint32_t *count, uint32_t kind) { return (void)kind, *count != 0; }
 
-static ALWAYS_INLINE void after_wait(struct m *m, struct g *prev)
+/* Not by the shortest way: others wait, or nothing is left to wait for. */
+static NOINLINE void begin_anyhow(struct m *m, struct g *g, struct queued *q)
 {
-    struct queued *q = prev->after_arg;
     uint64_t state;
-    hostile_point();
     do {
         state = at_64_load_acq(q->word); /* WQ1 WG1 */
         at_32_store_rlx(&q->in, 0); /* for a runtime that stops before it has run again: mag__waitq_forget */
-        if (unlikely((state & WAITQ_QUEUE) != 0)) {
+        if ((state & WAITQ_QUEUE) != 0) {
             if (mag__waitq_join(q))
                 return;
-        } else if (unlikely(state == 0)) {
-            mag__wake_next(m->p, prev);
+        } else if (state == 0) {
+            mag__wake_next(m->p, g);
             return;
         }
-    } while (unlikely((state & WAITQ_QUEUE) != 0 || !waitq_begin(q, state, waitq_value(state))));
+    } while ((state & WAITQ_QUEUE) != 0 || !waitq_begin(q, state, waitq_value(state)));
+}
+
+static ALWAYS_INLINE void after_wait(struct m *m, struct g *prev)
+{
+    struct queued *q = prev->after_arg;
+    uint64_t state = at_64_load_acq(q->word); /* WQ1 WG1 */
+    hostile_point();
+    if (unlikely((state & WAITQ_QUEUE) != 0 || state == 0 || !waitq_begin(q, state, waitq_value(state))))
+        begin_anyhow(m, prev, q);
 }
 
 /* What mag__waitq_wait_cancel does, for a goroutine that nothing else can wake. */

@@ -305,6 +305,20 @@ static void owner_kicks_and_takes_again(void)
     get();
 }
 
+static void put_many(void)
+{
+    struct g *from[] = {make(), make()};
+    mag__runq_put_many_owner(&q, from, 2);
+}
+
+static void owner_gets_all_and_puts_many(void)
+{
+    for (unsigned i = 0; i < RUNQ_SIZE; i++)
+        get();
+    put_many();
+    get();
+}
+
 /* ---- alone ---- */
 
 static void be_alone(void) { at_32_store_rlx(&q.alone, 1); }
@@ -367,6 +381,8 @@ static const struct model_case cases[] = {
     {"ring: owner and two thieves", fill_none, {owner_puts_and_gets, thief_a, thief_b}, each_once},
     {"ring: filled anew", fill_all, {owner_gets_and_puts, thief_a_twice}, each_once},
     {"ring: filled anew, two thieves", fill_all, {owner_gets_and_puts, thief_a, thief_b}, each_once},
+    {"ring: many at once", fill_none, {put_many, thief_a}, each_once},
+    {"ring: filled anew by many", fill_all, {owner_gets_all_and_puts_many, thief_a}, each_once},
     {"ring: overflows", fill_all, {owner_overflows, thief_a}, each_once},
     {"ring: overflows into an array", fill_all, {owner_moves, thief_a}, each_once},
     {"ring: overflows, array, two thieves", fill_all, {put_or_move, thief_a, thief_b}, each_once},
