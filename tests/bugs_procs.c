@@ -135,6 +135,18 @@ static void the_keeper_of_the_time_left(void)
     mag__m_idle_exit = usual;
 }
 
+/* What runs by timers alone never comes to runnext by the way that counts a rescue down: each batch woke a searcher, for ever. */
+static void a_rescue_is_forgotten(void)
+{
+    static struct p p;
+    at_32_store_rlx(&p.rescued, 3 | RESCUE_ASK);
+    for (int i = 0; i < 3; i++) {
+        T_TRUE(at_32_load_rlx(&p.rescued) != 0);
+        mag__wake_batch(&p, 1);
+    }
+    T_EQ(at_32_load_rlx(&p.rescued) & ~RESCUE_ASK, 0);
+}
+
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
@@ -142,5 +154,6 @@ int main(int argc, char **argv)
     T_RUN(a_number_asked_for_wins);
     T_RUN(none_is_made_while_it_stops);
     T_RUN(the_keeper_of_the_time_left);
+    T_RUN(a_rescue_is_forgotten);
     return t_done();
 }

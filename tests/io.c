@@ -825,6 +825,54 @@ static void no_deadlock(void)
     T_EQ(waitpid(pid, NULL, 0), pid);
 }
 
+/* ---- a P whose events never end looks after the others ---- */
+
+enum { BEHIND = 32 };
+
+static int there[2], back[2];
+static long ran_behind;
+
+/* Each byte makes another one ready: whenever their P asks the kernel, something has come. */
+static void passes_on(void *arg)
+{
+    bool first = *(int *)arg != 0;
+    char byte;
+    while (mag_read(first ? there[0] : back[0], &byte, 1, MAG_FOREVER) == 1)
+        T_EQ(mag_write(first ? back[1] : there[1], &byte, 1, MAG_FOREVER), 1);
+}
+
+static void runs_behind(void *arg)
+{
+    (void)arg;
+    __atomic_add_fetch(&ran_behind, 1, __ATOMIC_RELEASE);
+}
+
+static void computes_before_them(void *arg)
+{
+    (void)arg;
+    T_EQ(MAG_GO(passes_on, int, 0), 0);
+    T_EQ(MAG_GO(passes_on, int, 1), 0);
+    T_EQ(mag_write(there[1], "x", 1, MAG_FOREVER), 1);
+    mag_sleep(20 * MAG_MS); /* they are on one P by then, or come to be when this one computes */
+    for (int i = 0; i < BEHIND; i++)
+        T_EQ(mag_go(runs_behind, NULL), 0);
+    for (int64_t end = t_now() + 10 * MAG_S; __atomic_load_n(&ran_behind, __ATOMIC_ACQUIRE) < BEHIND && t_now() < end;)
+        ;
+    T_EQ(__atomic_load_n(&ran_behind, __ATOMIC_ACQUIRE), BEHIND); /* it never gave up its P, and the other one always had events */
+}
+
+static void events_do_not_hide_the_others(void)
+{
+    ran_behind = 0;
+    T_EQ(pipe2(there, O_NONBLOCK | O_CLOEXEC), 0);
+    T_EQ(pipe2(back, O_NONBLOCK | O_CLOEXEC), 0);
+    T_EQ(mag_run_with(&(mag_config){.procs = 2, .slice = -1}, computes_before_them, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        close(there[i]);
+        close(back[i]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
@@ -843,5 +891,6 @@ int main(int argc, char **argv)
     T_RUN(waiters_are_discarded);
     T_RUN(waiting_costs_nothing);
     T_RUN(no_deadlock);
+    T_RUN(events_do_not_hide_the_others);
     return t_done();
 }

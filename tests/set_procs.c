@@ -492,6 +492,36 @@ static void dines_in_company(void *arg)
 
 static void who_is_woken_early_is_resumed_late(void) { on(1, dines_in_company, NULL); }
 
+/* ---- a P is to retire, and then is not, while its ring is full ---- */
+
+static int tired;
+
+static void yields_on(void *arg)
+{
+    while (!get(&tired))
+        mag_yield();
+    mag_wg_done(arg);
+}
+
+static void calls_back(void *arg)
+{
+    (void)arg;
+    mag_wg wg = {0};
+    mag_wg_add(&wg, 600);
+    tired = 0;
+    for (int i = 0; i < 600; i++)
+        T_EQ(mag_go(yields_on, &wg), 0);
+    for (long n = t_scale(1000); n > 0; n--) {
+        T_TRUE(mag_set_procs(1) > 0);
+        T_TRUE(mag_set_procs(2) > 0);
+        mag_yield();
+    }
+    set(&tired);
+    wait_for(&wg);
+}
+
+static void bug_a_ring_was_taken_for_empty(void) { on(2, calls_back, NULL); }
+
 static void parks(void *arg)
 {
     (void)arg;
@@ -676,6 +706,7 @@ int main(int argc, char **argv)
     T_RUN(from_one_and_back);
     T_RUN(company_from_outside);
     T_RUN(who_is_woken_early_is_resumed_late);
+    T_RUN(bug_a_ring_was_taken_for_empty);
     T_RUN(the_counters_stay_right);
     return t_done();
 }

@@ -5,7 +5,7 @@
  * struct g: the stack pointer, the frame pointer, and where to go on. All other registers are declared clobbered, so the
  * compiler saves those that hold something, and only those, in the frame of the function that switches.
  * The arguments travel to the other side in registers: what returns there is who was left (prev), the thread (m), and what
- * is still to be done for prev now that it is off its stack (after).
+ * is still to be done for prev now that it is off its stack (after; NULL: nothing).
  * mag__arch_leave is the same for who never comes back: nothing of prev is read or written.
  * The floating-point control words are the caller's: mag__arch_control_save before, mag__arch_control_load after.
  *
@@ -38,7 +38,7 @@ struct context {
     void *sp, *fp, *pc;
 };
 
-/* Runs on the next stack, when `prev` is off its own: the only place where prev may be made visible to others. */
+/* Runs on the next stack, when `prev` is off its own: only then may prev be made visible to those who could resume it. */
 typedef void (*g_after)(struct m *m, struct g *prev);
 
 struct switched {

@@ -279,6 +279,7 @@ unsigned mag__g_heap_trim(struct g_heap *h)
         next_first = (struct g *)first->ext;
         for (struct g *g = first, *next; g != NULL; g = next) {
             next = g->next;
+            g->ext = NULL; /* the memory of a slab that goes may stay as it is: locked memory does */
             struct g_slab *s = slab_of(g);
             if (s->nfree == SLAB_COUNT) {
                 if (at_32_load_rlx(&s->used) != 0) {
@@ -288,7 +289,6 @@ unsigned mag__g_heap_trim(struct g_heap *h)
                 }
                 continue;
             }
-            g->ext = NULL;
             mag__g_free_any(h, g);
         }
     }

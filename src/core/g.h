@@ -55,7 +55,7 @@ struct g {
     struct context at;   /* where it stopped; the switch knows this to be the first member */
     union {
         struct g *next;  /* in a queue or a free list */
-        void *after_arg; /* between leaving its stack and its after-step */
+        void *after_arg; /* waiting: what its after-step works on, and what it waits with */
     };
     union {
         void *arg;       /* before the first run */
@@ -183,7 +183,7 @@ static inline struct g *mag__g_new_cached(struct g_cache *c)
         return NULL;
     struct g *next = g->next;
     __builtin_prefetch(next, 1); /* or the next locked instruction waits for what is written there */
-    __builtin_prefetch((const char *)next + offsetof(struct g, fn), 1);
+    __builtin_prefetch((void *)((uintptr_t)next + offsetof(struct g, fn)), 1);
     c->one = next;
     c->none--;
     return g;

@@ -43,7 +43,7 @@ void mag__runq_put_many_owner(struct runq *q, struct g *const *from, uint32_t n)
 {
     uint32_t t = at_32_load_rlx(&q->tail);
     q->head_seen = at_32_load_acq(&q->head); /* RQ2 */
-    check(t - q->head_seen + n <= RUNQ_SIZE);
+    must(t - q->head_seen + n <= RUNQ_SIZE);
     for (uint32_t i = 0; i < n; i++)
         at_ptr_store_rlx(&q->slot[(t + i) & MASK], from[i]);
     hostile_point();

@@ -60,7 +60,7 @@ static inline bool mag__runq_put_owner(struct runq *q, struct g *g)
     return true;
 }
 
-/* Owner: all of them, oldest first. There is room: as many as leave it free have just been seen to. */
+/* Owner: all of them, oldest first. There is room for n. */
 void mag__runq_put_many_owner(struct runq *q, struct g *const *from, uint32_t n);
 
 /* Who has waited for a descriptor goes on through several calls, and then asks whether it is cancelled. */
@@ -119,7 +119,7 @@ static ALWAYS_INLINE struct g *mag__runq_oldest_owner(const struct runq *q)
     uint32_t h = at_32_load_rlx(&q->head);
     return h == at_32_load_rlx(&q->tail) ? NULL : at_ptr_load_rlx(&q->slot[h & RUNQ_MASK]);
 }
-/* Owner, alone: the oldest is taken, and g is the newest. There is room for it, whatever head_seen says. */
+/* Owner, alone: the oldest is taken, and g is the newest. head_seen stays behind; a put must come before it is 2^32 behind. */
 static ALWAYS_INLINE void mag__runq_turn_owner(struct runq *q, struct g *g)
 {
     uint32_t t = at_32_load_rlx(&q->tail);

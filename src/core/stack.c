@@ -11,7 +11,7 @@
  * Growth      chunks grow fourfold from CHUNK_FIRST to CHUNK_MOST slots: a million stacks are 8 mappings. When address
  *             space is short (RLIMIT_AS, strict overcommit) the chunk is halved until it fits.
  * Colours     the tops of stacks are page-aligned, and would meet in a few sets of every cache. sched/park.h moves each down by some
- *             cache lines. And a slot is an odd number of pages, so that the tops use all sets of a TLB: with 68 pages, a quarter
+ *             cache lines. And a slot is mostly an odd number of pages, so that the tops use all sets of a TLB: with 68 pages, a quarter
  *             of them. (2,000 goroutines that yield in turn: 18 ns -> 16.3 with 69 pages.)
  * Rejected    one mmap a stack: 65,530 mappings is the kernel's default limit, and each costs 2 us.
  *             Metadata in the slot: it would touch a page of every free stack.
@@ -40,7 +40,7 @@ void mag__stack_init(struct stacks *s)
 {
     memset(s, 0, sizeof *s);
     size_t page = mag__os_page_size();
-    s->guard = page > OS_PAGE ? page : GUARD_PAGES * OS_PAGE; /* an odd number of pages: see Colours */
+    s->guard = page > OS_PAGE ? page : GUARD_PAGES * OS_PAGE; /* see Colours */
     s->limit = SIZE_MAX;
     if (mag__os_guard_costs_mapping()) /* a stack and its guard are two; leave room for the program */
         s->limit = (mag__os_mapping_limit() - 1024) / 2;

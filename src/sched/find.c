@@ -4,7 +4,7 @@
  *   local    runnext, at most NEXT_STREAK times in a row; every GLOBAL_EVERY slices one G from the global queue; the newest of
  *            those that a spawn pushed aside (core/lifo.c), at most LIFO_STREAK times; the ring
  *   global   this P's share of the global queue
- *   poll     what has come for those who wait for file descriptors (netpoll.c)
+ *   poll     what has come for those who wait for file descriptors (netpoll.c); before it, what a P that got stuck leaves lying
  *   steal    half of somebody's ring, for about as long as putting a thread to sleep and waking it would cost; at the end,
  *            and at once by who was woken for it, also a runnext whose owner has not come for it
  *   give up  the P becomes idle, every source is looked at once more (core/idle.c says why), and the M sleeps
@@ -22,6 +22,7 @@ enum {
     RESCUE_MEMORY = 3,
     FEW_STOLEN = 16,       /* slices */
     GATHER = 128,          /* pauses: about two microseconds */
+    STUCK_NS = 200000,     /* a slice that has lasted so long, seen from another P */
     HELD_EVERY = 8,        /* turns in a crowd between two held goroutines, once there is room for them */
 };
 
@@ -137,6 +138,13 @@ static struct g *steal_queued(struct p *p, struct p *victim, uint32_t *n)
     return g;
 }
 
+static void count_stolen(struct p *p, uint32_t n)
+{
+    p->stole_tick = at_32_load_rlx(&p->tick);
+    COUNT_OWNER(&p->count, steals);
+    COUNT_OWNER_N(&p->count, stolen, n);
+}
+
 static struct g *steal_round(struct p *p, bool nexts)
 {
     struct order_walk w = mag__order_begin(at_ptr_load_acq(&mag__rt.order) /* PR1 */, &p->rng);
@@ -149,14 +157,36 @@ static struct g *steal_round(struct p *p, bool nexts)
         if (g == NULL && nexts && (g = steal_next(victim)) != NULL)
             n = 1;
         if (g != NULL) {
-            p->stole_tick = at_32_load_rlx(&p->tick);
-            COUNT_OWNER(&p->count, steals);
-            COUNT_OWNER_N(&p->count, stolen, n);
+            count_stolen(p, n);
             return g;
         }
     }
     COUNT_OWNER(&p->count, failed_steals);
     return NULL;
+}
+
+/* A P that would ask the kernel for more looks after one of the others first. If that one has begun no slice for a while, its thread computes
+ * or has lost its core, and what waits there came before what waits in the kernel. */
+static struct g *steal_stuck(struct p *p)
+{
+    uint32_t procs = rt_procs(), n;
+    if (procs == 1)
+        return NULL;
+    int64_t now = mag__os_now();
+    uint32_t i = p->other.index;
+    if (i == p->index || i >= procs || mag__idle_is(&mag__rt.idle, i) || at_32_load_rlx(&p_at(i)->tick) != p->other.tick) {
+        i = (p->index + 1 + rng_below(&p->rng, procs - 1)) % procs;
+        p->other = (struct progress){.at = now, .index = i, .tick = at_32_load_rlx(&p_at(i)->tick)};
+        return NULL;
+    }
+    if (now - p->other.at < STUCK_NS)
+        return NULL;
+    struct g *g = steal_queued(p, p_at(i), &n);
+    if (g == NULL && (g = steal_next(p_at(i))) != NULL)
+        n = 1;
+    if (g != NULL)
+        count_stolen(p, n);
+    return g;
 }
 
 /* What was stolen last was little and is done already: stealing it cost more than running it, for the victim too, whose lines it
@@ -233,8 +263,7 @@ static struct g *let_one_in(void)
 static struct g *find_in_crowd(struct p *p)
 {
     struct g *g;
-    at_32_bump_owner(&p->tick, 1);
-    at_32_store_rlx(&p->next_streak, 0);
+    find_begin_slice(p);
     mag__clock_run_own(p);
     if (++p->held_in >= HELD_EVERY) {
         p->held_in = 0;
@@ -361,8 +390,11 @@ struct g *mag__find_next(struct m *m)
             g = unlikely(crowd) ? find_in_crowd(p) : mag__find_near(p);
         if (g == NULL && unlikely(!p_is_empty(p)))
             continue; /* attention was wanted just then: what follows counts on an empty ring */
-        if (g == NULL && mag__netpoll_try(p))
-            continue;
+        if (g == NULL && mag__netpoll_is_wanted()) {
+            g = steal_stuck(p);
+            if (g == NULL && mag__netpoll_try(p))
+                continue;
+        }
         if (g == NULL && (g = steal(m, p)) != NULL && unlikely(crowd) && hold_back(g))
             continue;
         if (g != NULL) {

@@ -32,6 +32,13 @@ static ALWAYS_INLINE struct g *mag__find_queued(struct p *p)
 /* Turns that do not come with every slice: the timers', the global queue's. */
 struct g *mag__find_in_turn(struct p *p);
 
+/* Not the next one by runnext: that shares its predecessor's slice. */
+static ALWAYS_INLINE void find_begin_slice(struct p *p)
+{
+    at_32_store_rlx(&p->next_streak, 0);
+    at_32_bump_owner(&p->tick, 1);
+}
+
 /* The next G by what this P knows itself, or NULL. */
 static ALWAYS_INLINE struct g *mag__find_local(struct p *p)
 {
@@ -43,8 +50,7 @@ static ALWAYS_INLINE struct g *mag__find_local(struct p *p)
         at_32_store_rlx(&p->next_streak, streak + 2);
         return g;
     }
-    at_32_store_rlx(&p->next_streak, 0);
-    at_32_bump_owner(&p->tick, 1);
+    find_begin_slice(p);
     if (likely(--p->turn_in != 0) || (g = mag__find_in_turn(p)) == NULL)
         g = mag__find_queued(p);
     if (unlikely(g == NULL))
@@ -58,8 +64,10 @@ static ALWAYS_INLINE struct g *mag__find_local(struct p *p)
 static ALWAYS_INLINE struct g *mag__find_near(struct p *p)
 {
     struct g *g = mag__find_local(p);
-    if (g != NULL || unlikely(at_32_load_rlx(&p->attention) != 0))
-        return g;
+    if (g == NULL)
+        hostile_point();
+    if (g != NULL || unlikely(at_32_load_rlx(&p->attention) != 0 || !runq_ring_is_empty(&p->runq)))
+        return g; /* attention was wanted a moment ago: the ring has not been looked at */
     if (unlikely(mag__timer_first(&p->timers) != TIMER_NEVER) && mag__clock_run_own(p))
         return (g = mag__find_runnext(p)) != NULL ? g : mag__find_queued(p);
     return mag__find_global(p);

@@ -16,7 +16,7 @@ struct harvest {
 
 /* ---- in the search ---- */
 
-/* With a P: takes what has come, into the ring. True: something became runnable. */
+/* With a P, where it is wanted: takes what has come, into the ring. True: something became runnable. */
 bool mag__netpoll_try(struct p *p);
 /* With a P, now and then while there is other work: the same if it has not been done for a while. */
 void mag__netpoll_glance(struct p *p);

@@ -3,7 +3,8 @@
  *
  * Switching   goroutine to goroutine directly where this P knows the next one; otherwise to g0, the thread's own stack,
  *             which searches. What makes the leaver visible to others (a queue, an unlock) is its `after` step: it runs
- *             on the next stack, because until then another thread could resume a stack that is still in use.
+ *             on the next stack, because until then another thread could resume a stack that is still in use. With one P
+ *             none could, and it runs before the switch (done_before).
  * Starting    a goroutine gets its stack here, before its first run. When none can be had it waits in rt.nostack for one
  *             to come free: a goroutine once accepted runs.
  * Ending      a finished goroutine followed by a fresh one of the same size costs no switch: mag__park_main loops and the
@@ -64,7 +65,7 @@ NOINLINE bool mag__park_bind(struct p *p, struct g *g)
     }
     if (unlikely(at_32_load_rlx(&mag__rt.nostack_tries) != 0))
         at_32_store_rlx(&mag__rt.nostack_tries, 0);
-    lay_first_frame(g, g->stack);
+    lay_first_frame(g);
     return true;
 }
 
@@ -275,14 +276,15 @@ static COLD struct m *yield_locked(struct m *m)
  * says why). NULL: by the long way. */
 static ALWAYS_INLINE struct g *take_turns(struct p *p, struct g *self)
 {
-    struct g *g;
     if (at_32_load_rlx(&p->runq.alone) == 0 || at_32_load_rlx(&p->attention) != 0 || mag__runq_next_peek(&p->runq) != NULL ||
-        lifo_may_have(&p->lifo) || unlikely(p->turn_in == 1) || (g = mag__runq_oldest_owner(&p->runq)) == NULL || unlikely(!g_is_plain(g)))
+        lifo_may_have(&p->lifo) || unlikely(p->turn_in == 1))
         return NULL;
+    struct g *g = mag__runq_oldest_owner(&p->runq);
+    if (g == NULL || unlikely(!g_is_plain(g)))
+        return NULL;
+    find_begin_slice(p);
     p->turn_in--;
     p->lifo_streak = 0;
-    at_32_store_rlx(&p->next_streak, 0);
-    at_32_bump_owner(&p->tick, 1);
     g_set_state(self, G_RUNNABLE);
     mag__runq_turn_owner(&p->runq, self);
     hostile_point();

@@ -64,8 +64,9 @@ bool mag__park_bind(struct p *p, struct g *g);
 /* Spreads stacks over the sets of the first-level cache: their tops are page-aligned and would all meet in a few. */
 static inline size_t colour(const char *top) { return ((uintptr_t)top * 0x9e3779b97f4a7c15u >> 60) * CACHE_LINE; }
 
-static ALWAYS_INLINE void lay_first_frame(struct g *g, char *top)
+static ALWAYS_INLINE void lay_first_frame(struct g *g)
 {
+    char *top = g->stack;
     g->flags |= G_STARTED;
     mag__arch_prepare(&g->at, top - colour(top), mag__park_main);
     san_bound(g);
@@ -76,7 +77,8 @@ static ALWAYS_INLINE bool park_bind_quick(struct p *p, struct g *g)
 {
     if (unlikely(p->stacks.n == 0 || at_32_load_rlx(&mag__rt.nostack_tries) != 0))
         return mag__park_bind(p, g);
-    lay_first_frame(g, g->stack = p->stacks.top[--p->stacks.n]);
+    g->stack = p->stacks.top[--p->stacks.n];
+    lay_first_frame(g);
     return true;
 }
 
@@ -109,8 +111,9 @@ static inline bool must_pass_g0(struct m *m, struct g *g)
 static ALWAYS_INLINE bool ready_to_run(struct m *m, struct p *p, struct g *g)
 {
     if (unlikely(!g_is_plain(g))) {
-        if (likely(g->flags == 0) ? !park_bind_quick(p, g)
-                                  : must_pass_g0(m, g) || ((g->flags & G_STARTED) == 0 && !mag__park_bind(p, g)))
+        if (g->flags != 0 && must_pass_g0(m, g))
+            return false;
+        if (g->flags == 0 ? !park_bind_quick(p, g) : (g->flags & G_STARTED) == 0 && !mag__park_bind(p, g))
             return false;
     }
     running(p, g);
@@ -133,7 +136,7 @@ static ALWAYS_INLINE struct g *next_or_g0(struct m *m, struct p *p, bool locked)
     return &m->g0;
 }
 
-/* The goroutine that runs on m waits. `after` runs when it is off its stack and makes it visible to its waker. Returns
+/* The goroutine that runs on m waits. `after` makes it visible to its waker, when it is off its stack or nobody can resume it. Returns
  * the M it woke up on, in the runtime. */
 static ALWAYS_INLINE struct m *park(struct m *m, enum g_reason why, g_after after, void *after_arg, bool locked)
 {

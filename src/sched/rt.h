@@ -43,6 +43,12 @@ enum attention { ATTEND_STOP = 1, ATTEND_RETIRE = 2, ATTEND_COMPANY = 4, ATTEND_
 /* LIVE -> RETIRING (mag_set_procs) -> DRAINING (who holds the P) -> RETIRED -> LIVE; or back from RETIRING to LIVE. */
 enum p_life { P_LIVE, P_RETIRING, P_DRAINING, P_RETIRED };
 
+/* How far a P was at some time. */
+struct progress {
+    int64_t at;
+    uint32_t index, tick;
+};
+
 struct p {
     uint32_t index;
     struct runq runq;
@@ -59,6 +65,7 @@ struct p {
     uint32_t stole_tick;      /* tick when something was stolen last */
     uint32_t vain;            /* how far the others were when this P last searched in vain, 0: it found something */
     uint32_t held_in;         /* turns in a crowd since a held goroutine was let in */
+    struct progress other;      /* one that this P looks after */
     uint64_t id, id_end;      /* goroutine ids not yet given out */
     struct rng rng;
     struct g_cache gs;

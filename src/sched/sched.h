@@ -121,7 +121,7 @@ int64_t mag__clock_coalesce(int64_t until);
 void mag__wake_next(struct p *p, struct g *g);
 /* The same for a new one: whoever was to run next comes after it, and before the others. */
 void mag__wake_spawned(struct p *p, struct g *g);
-/* The same two where nobody else was to run next, which is the rule. False: nothing is done. */
+/* The same two where nobody else was to run next, which is the rule. False: it is in no queue. */
 static ALWAYS_INLINE bool wake_is_plain(const struct p *p)
 {
     return mag__runq_next_peek(&p->runq) == NULL && likely(at_32_load_rlx(&p->rescued) == 0) && !hostile_chance(2);

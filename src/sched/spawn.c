@@ -59,6 +59,8 @@ static ALWAYS_INLINE void fill_in(struct g *g, mag_fn fn, void *arg, int stack_c
 /* It becomes a free descriptor again. */
 static COLD int refused(struct g *g, int error)
 {
+    if (g->ext != NULL)
+        at_ptr_store_rel(&g->ext->g, NULL); /* GRP1: the next one with this descriptor is no member */
     g->flags = 0;
     g->ext = NULL;
     return error;

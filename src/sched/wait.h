@@ -8,6 +8,7 @@
  *                                       decide it, so it needs no word
  *             goroutine, several        word := PREPARING; visible at each source; leave the stack; the after-step moves it
  *                                       to PARKED, or finds it decided and makes it runnable itself
+ *                                       (with one P the after-step may come first: sched/park.h)
  *             waker                     decides; a goroutine found PARKED is made runnable, one found PREPARING is not: its
  *                                       after-step does that when it is off its stack
  *             woken                     takes itself out of the sources that lost, under their locks

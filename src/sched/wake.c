@@ -62,7 +62,10 @@ static inline void told_of_next(struct p *p)
 
 void mag__wake_batch(struct p *p, uint32_t n)
 {
-    if (n >= FEW || (at_32_load_rlx(&p->rescued) & ~RESCUE_ASK) != 0)
+    uint32_t rescued = at_32_load_rlx(&p->rescued) & ~RESCUE_ASK;
+    if (rescued != 0)
+        at_32_store_rlx(&p->rescued, rescued - 1);
+    if (n >= FEW || rescued != 0)
         told(p);
 }
 

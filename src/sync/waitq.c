@@ -9,7 +9,7 @@
  *             whoever unlinks a waiter decides it, both under LOCKED; one that lost to its deadline finds itself unlinked
  * Why         an object's last touch by a waker is the store that unlocks the word, so the object's memory may go the moment
  *             a waiter's call has returned.
- * Goroutines  without a deadline join the queue in their after-step, off their stack: nothing else can wake them, and no word
+ * Goroutines  without a deadline join the queue in their after-step (sched/park.h): nothing else can wake them, and no word
  *             but the queue's is needed.
  * Ordering    WQ1  word cas / store release (publish, unlock) -> word cas / load acquire (publish, lock): without this whoever
  *                  locks could see a record, or a value in it, as it was before its last change.
