@@ -141,6 +141,7 @@ static ALWAYS_INLINE bool mag__wake_spawned_quick(struct p *p, struct g *g)
         if (at_32_load_rlx(&p->runq.alone) == 0 || unlikely(!mag__runq_put_owner(&p->runq, g)))
             return false;
         p->flat--;
+        mag__g_fetch_cached(&p->gs);
         return true;
     }
     if (!wake_is_plain(p))
