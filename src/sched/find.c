@@ -39,7 +39,7 @@ static void rotate(struct p *p)
     struct g *in[RUNQ_SIZE / 2];
     struct crate *out = mag__globq_new_crate(q);
     if (out == NULL)
-        return;
+        return; /* no memory: each comes in its turn of the global queue all the same, only later */
     out->n = mag__runq_half_into_owner(&p->runq, out->at);
     uint32_t n = mag__globq_get_many(q, in, out->n);
     if (out->n != 0)

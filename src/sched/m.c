@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATIENCE = 4 }; /* tries for a stack, about 250 ms apart, before waiting for one counts as forever */
+enum { PATIENCE = 10 }; /* tries for a stack, about 100 ms apart, before waiting for one counts as forever */
 
 int64_t mag__m_idle_exit = (int64_t)5 * 1000000000;
 

@@ -22,12 +22,12 @@
 #define ASK_FROM (400 * (int64_t)1000)
 #define BUSY_NS (10 * (int64_t)1000000)
 #define DEEP_NS (1000 * (int64_t)1000000)
-#define TRIM_NS (250 * (int64_t)1000000)
+#define TRIM_NS (100 * (int64_t)1000000)
 #define FOLLOW_NS (1000 * (int64_t)1000000)
 #define OLD_NS (10 * (int64_t)1000000)
 #define GLOBAL_NS (5 * (int64_t)1000000)
 #define RELOOK_NS (20 * (int64_t)1000)
-enum { RESCUE_MEMORY = 3, TRIM_TURNS = 20000, TRIM_LATEST = 12 };
+enum { RESCUE_MEMORY = 3, TRIM_TURNS = 8000, TRIM_LATEST = 30 };
 
 uint32_t mag_checkpoint_word; /* the public header reads it: no wrapper type there */
 
