@@ -873,6 +873,86 @@ static void events_do_not_hide_the_others(void)
     }
 }
 
+/* Threads outside take every core. A P of messages that does not get on may only have lost its own; one whose goroutine computes must be
+ * seen all the same, and the others must not wait for it. */
+enum { PAIRS = 24, COMPUTES_MS = 3000 };
+static int pairs_over, crowd_over;
+static int64_t worst_turn;
+
+static void *takes_a_core(void *arg)
+{
+    while (!__atomic_load_n(&crowd_over, __ATOMIC_RELAXED))
+        ;
+    return arg;
+}
+
+static void returns_them(void *arg)
+{
+    int fd = *(int *)arg;
+    char byte;
+    while (mag_read(fd, &byte, 1, MAG_FOREVER) == 1 && mag_write(fd, &byte, 1, MAG_FOREVER) == 1)
+        ;
+    mag_close(fd);
+}
+
+static void plays(void *arg)
+{
+    int fd = *(int *)arg;
+    char byte = 0;
+    while (!__atomic_load_n(&pairs_over, __ATOMIC_RELAXED)) {
+        int64_t before = t_now(), worst = __atomic_load_n(&worst_turn, __ATOMIC_RELAXED);
+        T_EQ(mag_write(fd, &byte, 1, MAG_FOREVER), 1);
+        T_EQ(mag_read(fd, &byte, 1, MAG_FOREVER), 1);
+        for (int64_t turn = t_now() - before; turn > worst && !__atomic_compare_exchange_n(&worst_turn, &worst, turn, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);)
+            ;
+    }
+    mag_close(fd);
+}
+
+static void computes_for_long(void *arg)
+{
+    (void)arg;
+    for (int64_t end = t_now() + COMPUTES_MS * MAG_MS; t_now() < end;)
+        ;
+}
+
+static void computes_among_them(void *arg)
+{
+    (void)arg;
+    mag_group group = {0};
+    for (int i = 0; i < PAIRS; i++) {
+        int fd[2];
+        T_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd), 0);
+        T_EQ(MAG_GROUP_GO(&group, returns_them, int, fd[0]), 0);
+        T_EQ(MAG_GROUP_GO(&group, plays, int, fd[1]), 0);
+    }
+    mag_sleep(300 * MAG_MS); /* their slices are known to be short, and the machine to be full */
+    __atomic_store_n(&worst_turn, 0, __ATOMIC_RELAXED);
+    for (int i = 1; i < mag_procs(); i++) /* one for each P */
+        T_EQ(mag_go(computes_for_long, NULL), 0);
+    computes_for_long(NULL);
+    __atomic_store_n(&pairs_over, 1, __ATOMIC_RELAXED);
+    T_EQ(mag_group_wait(&group, MAG_FOREVER), 0);
+    T_LT(worst_turn, COMPUTES_MS / 2 * MAG_MS);
+}
+
+static void who_computes_is_seen_on_a_full_machine(void)
+{
+    enum { MOST = 64 };
+    pthread_t threads[MOST];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN), n = cores < MOST ? cores : MOST;
+    pairs_over = crowd_over = 0;
+    for (long i = 0; i < n; i++)
+        T_EQ(pthread_create(&threads[i], NULL, takes_a_core, NULL), 0);
+    for (int procs = 1; procs <= 2; procs++) {
+        __atomic_store_n(&pairs_over, 0, __ATOMIC_RELAXED);
+        T_EQ(mag_run_with(&(mag_config){.procs = procs}, computes_among_them, NULL), 0);
+    }
+    __atomic_store_n(&crowd_over, 1, __ATOMIC_RELAXED);
+    for (long i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+}
+
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
@@ -892,5 +972,6 @@ int main(int argc, char **argv)
     T_RUN(waiting_costs_nothing);
     T_RUN(no_deadlock);
     T_RUN(events_do_not_hide_the_others);
+    T_RUN(who_computes_is_seen_on_a_full_machine);
     return t_done();
 }

@@ -21,8 +21,18 @@ static enum poll_fired fire(struct poll_wait *w)
     return POLL_READY;
 }
 
+static int lent_told;
+
+static enum poll_fired fire_lent(struct poll_wait *w)
+{
+    (void)w;
+    lent_told++;
+    return POLL_READY;
+}
+
 static void begin(void)
 {
+    lent_told = 0;
     memset(&poll_, 0, sizeof poll_);
     memset(told, 0, sizeof told);
     order = loses = 0;
@@ -112,6 +122,46 @@ static void the_right_ones_are_told(void)
 {
     lookers_and_the_first_taker(false);
     lookers_and_the_first_taker(true);
+}
+
+/* What a descriptor lends to the first who waits. */
+static struct poll_wait *lent(int i, struct desc *d, uint32_t seen, int result)
+{
+    struct poll_wait *w = mag__poll_queue_begin(d, POLL_READ, &x[i]);
+    *w = (struct poll_wait){.fire = w == &x[i] ? fire : fire_lent, .dir = POLL_READ};
+    T_EQ(mag__poll_queue_end(&poll_, d, w, seen, false), result);
+    return w;
+}
+
+static void a_record_is_lent_once(void)
+{
+    int fd[2];
+    begin();
+    pair_of(fd);
+    struct desc *d = get(fd[0]);
+    mag__poll_adopt(d, DESC_SOCKET);
+    uint32_t seen = side_edges(d, POLL_READ);
+    struct poll_wait *first = lent(0, d, seen, 0);
+    T_TRUE(first == &d->wait[POLL_READ]);
+    T_TRUE(lent(1, d, seen, 0) == &x[1]);
+    T_TRUE(mag__poll_queue_begin(d, POLL_WRITE, &x[2]) == &d->wait[POLL_WRITE]); /* each direction has its own */
+    d->wait[POLL_WRITE].dir = POLL_WRITE;
+    T_EQ(mag__poll_queue_end(&poll_, d, &d->wait[POLL_WRITE], side_edges(d, POLL_WRITE) + 1, false), 1);
+    T_TRUE(mag__poll_queue_begin(d, POLL_WRITE, &x[2]) == &d->wait[POLL_WRITE]); /* it was not queued: it is to be had again */
+    T_EQ(mag__poll_queue_end(&poll_, d, &d->wait[POLL_WRITE], side_edges(d, POLL_WRITE) + 1, false), 1);
+    T_EQ(write(fd[1], "x", 1), 1);
+    T_EQ(harvest(), 1);
+    T_EQ(lent_told, 1);
+    T_TRUE(lent(2, d, side_edges(d, POLL_READ), 0) == &x[2]); /* told, but the goroutine has not come for it yet */
+    mag__poll_return(first);
+    T_TRUE(lent(3, d, side_edges(d, POLL_READ), 0) == first);
+    struct poll_chain c;
+    mag__poll_chain_init(&c);
+    T_EQ(mag__poll_close(&poll_, d, &c), 0);
+    T_EQ(c.n, 3);
+    T_EQ(lent_told, 2);
+    end();
+    close(fd[1]);
 }
 
 /* An event between the asking and the queueing is not lost. */
@@ -333,6 +383,7 @@ int main(int argc, char **argv)
 {
     t_init(argc, argv);
     T_RUN(the_right_ones_are_told);
+    T_RUN(a_record_is_lent_once);
     T_RUN(an_event_in_between);
     T_RUN(directions_stay_armed);
     T_RUN(an_old_event_tells_nobody);

@@ -68,8 +68,9 @@ static inline void runq_warm_deep(const struct g *g)
 {
     uintptr_t sp = (uintptr_t)mag__arch_peek(&g->at);
     __builtin_prefetch(mag__arch_peek(&g->ext));
-    for (int line = 2; line < 10; line++)
-        __builtin_prefetch((void *)(sp + 64 * (uintptr_t)line), 1);
+    __builtin_prefetch(&g->wait, 1);
+    for (int line = -2; line < 10; line++)
+        __builtin_prefetch((void *)(sp + (uintptr_t)(64 * line)), 1);
 }
 
 /* While one runs, the next ones come into the cache: the stack of the one after it, whose descriptor is there by now, and the

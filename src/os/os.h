@@ -43,6 +43,7 @@ enum os_doing { OS_UNKNOWN, OS_RUNNING, OS_BLOCKED };
 int mag__os_watch(uint32_t thread_id); /* something to look with, 0: none can be had */
 enum os_doing mag__os_look(int watch);
 void mag__os_unwatch(int watch);
+int64_t mag__os_thread_cpu(uint32_t thread_id); /* ns of processor time it has had, -1: it is gone */
 /* How long a thread of the ordinary kind may run before another one has its turn; the caller's own: 0. Who has a shorter one goes first
  * when it wakes up beside one that has a longer one. OS_SLICE_USUAL: as they had it at first. Does nothing where the kernel has no such
  * thing (before 6.12) or forbids it, or where the nice value is below 0. */
@@ -74,6 +75,8 @@ size_t mag__os_mapping_limit(void);
 /* ---- the machine ---- */
 
 int mag__os_cpus(void); /* that this process may run on, at least 1 */
+/* Threads that run or want to, of every process, the caller among them; 0 where that cannot be told. cores: that they share. */
+uint32_t mag__os_running(uint32_t *cores);
 uint64_t mag__os_random(void);
 /* The beginning of a small file, as a string. Its length, or negative. */
 int mag__os_read_file(const char *path, char *buf, size_t size);

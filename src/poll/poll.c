@@ -19,6 +19,7 @@
  * Ordering    PL1  edges release (event) -> edges acquire (side_edges): without this a call could count an event whose data its
  *                  system call does not see.
  *             PL2  on, chunk release (start, add_chunk) -> acquire (is_on, peek): without this a descriptor could be seen unmade.
+ *             PL4  lent release (return) -> acquire (lend): without this the next one to wait could write to what the last still reads.
  *             PL3  calls add release (leave), cas acquire (enter, close): without this the number could be closed before a call's
  *                  last use of it.
  */
@@ -238,7 +239,7 @@ static unsigned wanted_locked(const struct desc *d)
 
 static uint64_t tag_of(const struct desc *d) { return (uint64_t)d->tag << 32 | (uint32_t)number(d); }
 
-static int arm_own_locked(struct poll *p, struct desc *d, unsigned more)
+static ALWAYS_INLINE int arm_own_locked(struct poll *p, struct desc *d, unsigned more)
 {
     if (likely((d->registered & more) == more))
         return 0;
@@ -263,13 +264,12 @@ static int arm_foreign_locked(struct poll *p, struct desc *d, unsigned more)
     return r < 0 ? r : 0;
 }
 
-int mag__poll_queue(struct poll *p, struct desc *d, struct poll_wait *x, uint32_t seen, bool front)
+int mag__poll_queue_end(struct poll *p, struct desc *d, struct poll_wait *x, uint32_t seen, bool front)
 {
     struct side *s = &d->side[x->dir];
     int r;
     x->d = d;
     x->queued = false;
-    mag__spin_take(&d->lock);
     if ((at_64_load_rlx(&d->calls) & DESC_CLOSING) != 0)
         r = -EBADF;
     else if (at_32_load_rlx(&s->edges) != seen)
@@ -279,9 +279,17 @@ int mag__poll_queue(struct poll *p, struct desc *d, struct poll_wait *x, uint32_
     if (r == 0) {
         x->tag = d->tag;
         link_locked(s, x, front);
+    } else if (x == &d->wait[x->dir]) {
+        mag__poll_return(x);
     }
     mag__spin_give(&d->lock);
     return r;
+}
+
+int mag__poll_queue(struct poll *p, struct desc *d, struct poll_wait *x, uint32_t seen, bool front)
+{
+    mag__spin_take(&d->lock);
+    return mag__poll_queue_end(p, d, x, seen, front);
 }
 
 /* ---- telling ---- */
@@ -376,21 +384,17 @@ static void deliver(struct poll *p, const struct backend_event *e, struct poll_c
     mag__spin_give(&d->lock);
 }
 
-/* What a thousand wait with has left the cache since: that would be a thousand misses, one after the other. A waiter that is gone
+/* What a thousand wait with has left the cache since: that would be a thousand misses, one after the other. A goroutine that is gone
  * meanwhile is fetched in vain, and not looked at. */
 static void warm(struct poll *p, const struct backend_event *events, unsigned n, unsigned i)
 {
     struct desc *d;
     if (i + DESC_AHEAD < n && (d = mag__poll_peek(p, (int)(uint32_t)events[i + DESC_AHEAD].tag)) != NULL) {
         __builtin_prefetch(d, 1);
-        __builtin_prefetch(&d->side[POLL_WRITE], 1);
+        __builtin_prefetch(&d->wait[events[i + DESC_AHEAD].read ? POLL_READ : POLL_WRITE], 1);
     }
-    if (i + WAIT_AHEAD < n && (d = mag__poll_peek(p, (int)(uint32_t)events[i + WAIT_AHEAD].tag)) != NULL) {
-        uintptr_t x = (uintptr_t)mag__arch_peek(&d->side[events[i + WAIT_AHEAD].read ? POLL_READ : POLL_WRITE].first);
-        __builtin_prefetch((void *)(x - 64), 1);
-        __builtin_prefetch((void *)x, 1);
-        __builtin_prefetch((void *)(x + 64), 1);
-    }
+    if (i + WAIT_AHEAD < n && (d = mag__poll_peek(p, (int)(uint32_t)events[i + WAIT_AHEAD].tag)) != NULL)
+        __builtin_prefetch(mag__arch_peek(&d->wait[events[i + WAIT_AHEAD].read ? POLL_READ : POLL_WRITE].word), 1);
 }
 
 void mag__poll_deliver(struct poll *p, const struct backend_event *events, unsigned n, struct poll_chain *woken)

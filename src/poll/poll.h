@@ -14,16 +14,18 @@ enum poll_fired { POLL_LOST, POLL_SERVED, POLL_READY };
 
 struct waiter;
 
-/* One who waits for one direction of one descriptor; on its stack. */
+/* One who waits for one direction of one descriptor; on its stack, or lent to it by the descriptor. */
 struct poll_wait {
     struct poll_wait *next, *prev; /* in the queue; next: also in a chain of READY ones */
     struct desc *d;
     enum poll_fired (*fire)(struct poll_wait *x); /* under d's lock */
-    struct waiter *w;                             /* who waits: the business of the room below */
-    uint32_t tag;                                 /* of the file it waits for */
-    enum poll_dir dir;
-    bool watch;  /* it only looks: what it is told of is the others' as well */
-    bool queued; /* d's lock */
+    struct waiter *w;                             /* who waits, the business of the room below: where it is, on its stack */
+    a64 *word;                                    /* and what of it an event needs */
+    uint64_t ticket;
+    uint32_t tag; /* of the file it waits for */
+    uint8_t dir;  /* enum poll_dir */
+    bool watch;   /* it only looks: what it is told of is the others' as well */
+    bool queued;  /* d's lock */
 };
 
 struct poll_chain {
@@ -36,6 +38,7 @@ struct side {
     a32 edges;                      /* events so far; lock writes */
     a32 drained;                    /* `edges` when a read last left nothing behind; a hint, of own stream sockets */
     a32 waiting;                    /* length of the queue; lock writes */
+    a32 lent;                       /* desc.wait of this direction is somebody's; lock sets it */
     struct poll_wait *first, *last; /* lock */
 };
 
@@ -62,6 +65,7 @@ struct desc {
     uint32_t registered; /* BACKEND_READ | BACKEND_WRITE, with the backend; lock */
     struct side side[2];
     struct desc *next_closing; /* struct poll's lock */
+    ON_LINE struct poll_wait wait[2]; /* for the first who waits in each direction */
 };
 
 struct poll {
@@ -123,6 +127,20 @@ int mag__poll_release(struct poll *p, struct desc *d);
 /* Joins the queue of x->dir unless an event has come since edges was `seen`. 0: queued; 1: an event came; -EBADF: closing;
  * -EPERM: always ready; or what the backend says. front: it has waited before, in the same call. */
 int mag__poll_queue(struct poll *p, struct desc *d, struct poll_wait *x, uint32_t seen, bool front);
+/* The same in two steps, between which the caller fills the record in and d is locked. It is the descriptor's own, if that is to be had, to
+ * be returned when the wait is over and it is in no queue or chain; otherwise `own`. An event then needs nothing of the waiter's stack,
+ * which has left every cache since. */
+static inline struct poll_wait *mag__poll_queue_begin(struct desc *d, enum poll_dir dir, struct poll_wait *own)
+{
+    mag__spin_take(&d->lock);
+    struct side *s = &d->side[dir];
+    if (unlikely(at_32_load_acq(&s->lent) != 0)) /* PL4 */
+        return own;
+    at_32_store_rlx(&s->lent, 1);
+    return &d->wait[dir];
+}
+int mag__poll_queue_end(struct poll *p, struct desc *d, struct poll_wait *x, uint32_t seen, bool front);
+static inline void mag__poll_return(struct poll_wait *x) { at_32_store_rel(&x->d->side[x->dir].lent, 0); /* PL4 */ }
 /* Takes it out if it is still in. */
 void mag__poll_unqueue(struct poll_wait *x);
 /* What came may be more than the caller took: tells the next one. */

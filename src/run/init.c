@@ -49,10 +49,13 @@ static void apply(const struct settings *s)
     at_32_store_rlx(&rt->lingering.brief, 0);
     at_32_store_rlx(&rt->lingering.more, 0);
     at_64_store_rlx(&rt->polled_at, 0);
+    at_32_store_rlx(&rt->asker, 0);
+    memset(&rt->cores, 0, sizeof rt->cores);
     at_32_store_rlx(&rt->seat, 0);
     at_32_store_rlx(&rt->loose_cap, UINT32_MAX);
     at_32_store_rlx(&rt->announced, 0);
     at_64_store_rlx(&rt->urgent_at, 0);
+    at_64_store_rlx(&rt->front_at, 0);
     at_64_store_rlx(&rt->keeper_woke, 0);
     memset(rt->hogs, 0, sizeof rt->hogs);
     at_64_store_rlx(&rt->keeper_until, (uint64_t)TIMER_NEVER);

@@ -10,14 +10,14 @@
 
 struct fd_waiter {
     struct waiter w; /* first: what a goroutine's after_arg points to */
-    struct poll_wait x[2];
+    struct poll_wait own[2], *x[2];
     unsigned n;
 };
 
-static enum poll_fired fire(struct poll_wait *x)
+enum poll_fired mag__fdwait_fire(struct poll_wait *x)
 {
-    __builtin_prefetch(x->w->g, 1); /* it is about to be put into a queue */
-    enum decided d = waiter_decide(x->w, WAIT_WOKEN);
+    __builtin_prefetch(mag__fdwait_who(x), 1); /* it is about to be put into a queue */
+    enum decided d = word_decide(x->word, x->ticket, WAIT_WOKEN);
     return d == DECIDED_READY ? POLL_READY : d == DECIDED_LATER ? POLL_SERVED : POLL_LOST;
 }
 
@@ -25,7 +25,15 @@ static void leave(struct waiter *w)
 {
     struct fd_waiter *q = container_of(w, struct fd_waiter, w);
     for (unsigned i = 0; i < q->n; i++)
-        mag__poll_unqueue(&q->x[i]);
+        mag__poll_unqueue(q->x[i]);
+}
+
+/* It is in no queue any more, and whoever told it has let go of it. */
+static void give_back(struct fd_waiter *q)
+{
+    for (unsigned i = 0; i < q->n; i++)
+        if (q->x[i] != &q->own[i])
+            mag__poll_return(q->x[i]);
 }
 
 static int join(struct poll *p, struct desc *d, struct fd_waiter *q, const struct fd_want *want)
@@ -34,12 +42,10 @@ static int join(struct poll *p, struct desc *d, struct fd_waiter *q, const struc
     for (int dir = 0; dir < 2; dir++) {
         if (!want->dir[dir])
             continue;
-        struct poll_wait *x = &q->x[q->n];
-        x->fire = fire;
-        x->w = &q->w;
-        x->dir = (enum poll_dir)dir;
-        x->watch = want->watch;
-        int r = mag__poll_queue(p, d, x, want->seen[dir], want->again);
+        struct poll_wait *x = mag__poll_queue_begin(d, (enum poll_dir)dir, &q->own[q->n]);
+        mag__fdwait_fill(x, &q->w, (enum poll_dir)dir, want->watch);
+        int r = mag__poll_queue_end(p, d, x, want->seen[dir], want->again);
+        q->x[q->n] = x;
         if (r != 0)
             return r;
         q->n++;
@@ -52,6 +58,7 @@ static int give_up(struct fd_waiter *q, int r)
 {
     bool told = waiter_decide(&q->w, WAIT_LATE) == DECIDED_LOST && waiter_outcome(&q->w) == WAIT_WOKEN;
     leave(&q->w);
+    give_back(q);
     return told ? 1 : r;
 }
 
@@ -69,10 +76,12 @@ int mag__fdwait(struct desc *d, const struct fd_want *want, int64_t deadline, co
         at_64_bump_owner(&m->p->io_waits, 1);
         m = mag__wait_park(m, &q.w, want->dir[POLL_READ] ? WAIT_READ : WAIT_WRITE);
         at_64_bump_owner(&m->p->io_waits, (uint64_t)-1);
+        __builtin_prefetch(q.x[0], 1); /* for the next wait */
         mag__wait_disarm(&q.w);
         enum wait_state how = waiter_outcome(&q.w);
         if (how != WAIT_WOKEN || q.n > 1)
             leave(&q.w);
+        give_back(&q);
         r = how != WAIT_WOKEN ? wait_error(how) : desc_is_closing(d) ? -EBADF : 0;
     }
     mag__token_leave(m);

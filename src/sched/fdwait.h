@@ -18,6 +18,19 @@ struct fd_want {
  * always ready; -ENOMEM or what the backend says. May switch. */
 int mag__fdwait(struct desc *d, const struct fd_want *want, int64_t deadline, const char *function);
 
+/* The record of a goroutine's wait, in whatever queue it is to be. */
+enum poll_fired mag__fdwait_fire(struct poll_wait *x);
+static inline void mag__fdwait_fill(struct poll_wait *x, struct waiter *w, enum poll_dir dir, bool watch)
+{
+    x->fire = mag__fdwait_fire;
+    x->w = w;
+    x->word = w->word;
+    x->ticket = w->ticket;
+    x->dir = (uint8_t)dir;
+    x->watch = watch;
+}
+static inline struct g *mag__fdwait_who(const struct poll_wait *x) { return container_of(x->word, struct g, wait); }
+
 /* From user code: the runtime stops, and this goroutine with it. It does not come back, with its P or without. */
 void mag__fdwait_end(struct m *m, const char *function);
 

@@ -52,10 +52,8 @@ static void rotate(struct p *p)
 struct g *mag__find_one_global(struct p *p)
 {
     p->global_at = at_32_load_rlx(&p->tick) + GLOBAL_EVERY;
-    mag__netpoll_glance(p);
-    if (mag__globq_length(&mag__rt.globq) == 0)
-        return NULL;
-    struct g *one = mag__globq_get(&mag__rt.globq);
+    struct g *one = mag__globq_length(&mag__rt.globq) == 0 ? NULL : mag__globq_get(&mag__rt.globq);
+    mag__netpoll_glance(p); /* which may bring more of the queue into the ring */
     if (one == NULL)
         return NULL;
     COUNT_OWNER(&p->count, global_gets);
@@ -206,6 +204,15 @@ static uint32_t slices_of_others(const struct p *p)
     return sum != 0 ? sum : 1;
 }
 
+/* Is there anybody who may have something for p soon? */
+static bool others_are_busy(const struct p *p)
+{
+    for (uint32_t i = 0; i < rt_procs(); i++)
+        if (i != p->index && !mag__idle_is(&mag__rt.idle, i) && !mag__netpoll_is_brisk(p_at(i)))
+            return true;
+    return false;
+}
+
 /* Looks at the others for a while. One M at a time does. */
 static struct g *steal(struct m *m, struct p *p)
 {
@@ -216,9 +223,9 @@ static struct g *steal(struct m *m, struct p *p)
         return NULL;
     if (at_32_load_rlx(&p->tick) - p->stole_tick < FEW_STOLEN)
         let_them_gather();
-    /* If everybody else is idle, what comes next comes from the kernel, a timer or a thread outside: it is awaited asleep. So it is
-     * if the others still compute what they did when this P last looked in vain. */
-    bool alone = mag__idle_count(&mag__rt.idle) + 1 >= rt_procs() || p->vain == slices_of_others(p);
+    /* If everybody else is idle, or through with what he has in no time, what comes next comes from the kernel, a timer or a thread outside:
+     * it is awaited asleep. So it is if the others still compute what they did when this P last looked in vain. */
+    bool alone = p->vain == slices_of_others(p) || !others_are_busy(p);
     int64_t end = mag__os_now() + (alone ? 0 : SEARCH_NS);
     for (;;) {
         bool last = mag__os_now() >= end;

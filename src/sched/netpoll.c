@@ -16,14 +16,17 @@
  * Rejected    a sitter whenever an M is idle, as in Go: on two cores an echo server then pays a thread wake-up for most messages.
  */
 #include "sched/netpoll.h"
-#include "sched/wait.h"
+#include "sched/fdwait.h"
 
 enum { FEWEST = 8 };
 #define GLANCE_NS ((int64_t)50 * 1000)
 #define GLANCE_LATE ((int64_t)1000 * 1000)
 #define WORTH_NS ((int64_t)200 * 1000) /* of work in the ring call for a helper */
-#define MUCH_NS ((int64_t)1000 * 1000) /* the same, of slices shorter than a wake-up */
+#define MUCH_NS ((int64_t)1000 * 1000) /* the same, of slices shorter than a wake-up, where nobody knows if a core is free */
 #define BRISK_NS ((int64_t)500 * 1000)
+#define CORES_NS ((int64_t)5000 * 1000) /* between two looks for free cores */
+enum { CORES_LOOKS = 32, CORES_ONE = 1 << 16 };
+#define FRONT_NS ((int64_t)2000 * 1000) /* so long what is urgent may still be in the global queue */
 enum { WAKE_NS = 20000, LINGER_PAUSES = 128, LINGER_FIRST = 4, LINGER_LAST = 4096 };
 #define LINGER_NS ((int64_t)60 * 1000)
 #define BRIEF_NS ((int64_t)100 * 1000) /* falling asleep and waking up included */
@@ -55,18 +58,72 @@ bool mag__netpoll_is_kept(void) { return at_32_load_rlx(&mag__rt.seat) != 0 || !
 
 /* ---- telling ---- */
 
-/* A helper is worth its wake-up only if the last of them would wait for long. Slices that end soon, as an echo server's do, are over
- * before a helper is awake; and whoever looks after the others sees it when one of them does not end (sysmon.c). */
-static bool is_much(struct p *p)
+/* What is in p's ring, in ns. */
+static int64_t work_of(struct p *p) { return (int64_t)p_length(p) * at_32_load_rlx(&p->io_slice); }
+static bool is_short(const struct p *p) { return at_32_load_rlx(&p->io_slice) < WAKE_NS; }
+
+static uint32_t busy(void)
 {
-    uint32_t slice = at_32_load_rlx(&p->io_slice);
-    return (int64_t)p_length(p) * slice > (slice < WAKE_NS ? MUCH_NS : WORTH_NS);
+    uint32_t procs = rt_procs(), idle = mag__idle_count(&mag__rt.idle);
+    return idle < procs ? procs - idle : 0;
 }
 
-bool mag__netpoll_is_brisk(struct p *p)
+/* Cores for Ps: as many as there are, less those that the threads of others take. sysmon counts them: a P's owner would look when it has much
+ * to do, and that is when its clients sleep. A thread that sleeps for a moment now and then still needs its core, so an average of many
+ * looks decides, and less than a quarter of a thread is none. */
+static void look_for_cores(int64_t now)
 {
-    int64_t at = (int64_t)at_64_load_rlx(&p->io_at);
-    return at != 0 && !is_much(p) && mag__os_now() - at < BRISK_NS;
+    struct cores *c = &mag__rt.cores;
+    uint32_t i = at_32_load_rlx(&mag__rt.asker), cores, running;
+    if (rt_procs() == 1 || now - c->at < CORES_NS || at_64_load_rlx(&p_at(i)->io_at) == 0 || !is_short(p_at(i)))
+        return; /* nobody wants to know */
+    c->at = now;
+    if ((running = mag__os_running(&cores)) == 0)
+        return; /* it cannot be told here */
+    uint32_t ours = busy() + 1;
+    int others = running > ours ? (int)(running - ours) * CORES_ONE : 0;
+    c->others = at_32_load_rlx(&c->free) == 0 ? others : c->others + (others - c->others) / CORES_LOOKS;
+    uint32_t taken = (uint32_t)(c->others + CORES_ONE * 3 / 4) / CORES_ONE;
+    at_32_store_rlx(&c->free, taken < cores ? cores - taken : 1);
+}
+
+/* Would n Ps have a core each, as far as is known? */
+static bool have_cores(uint32_t n)
+{
+    uint32_t free = at_32_load_rlx(&mag__rt.cores.free);
+    return free == 0 || n <= free;
+}
+
+/* A helper is worth its wake-up only if the last of them would wait for long. Slices that end soon, as an echo server's do, are over
+ * before a helper is awake, unless there are many or it has a core of its own. And whoever looks after the others sees it when a slice
+ * does not end (sysmon.c). ps: that would be busy. */
+static bool is_much_for(struct p *p, uint32_t ps)
+{
+    bool cheap = !is_short(p) || (at_32_load_rlx(&mag__rt.cores.free) != 0 && have_cores(ps));
+    return work_of(p) > (cheap ? WORTH_NS : MUCH_NS);
+}
+static bool is_much(struct p *p) { return is_much_for(p, busy()); }
+
+static bool asks_often(const struct p *p)
+{
+    int64_t at = (int64_t)at_64_load_rlx(&p->io_at), usual = is_short(p) ? (int64_t)GLOBAL_EVERY * at_32_load_rlx(&p->io_slice) : 0;
+    return at != 0 && mag__os_now() - at < BRISK_NS + usual;
+}
+
+bool mag__netpoll_is_brisk(struct p *p) { return asks_often(p) && !is_much(p); }
+
+bool mag__netpoll_is_squeezed(const struct p *p)
+{
+    return at_64_load_rlx(&p->io_at) != 0 && is_short(p) && !have_cores(busy() + 1);
+}
+
+/* Another P's owner asks, and can do alone what comes, or there is no core for a second: two would only take the events from each
+ * other, and the core from the client that waits for the answers. */
+static bool another_asks(const struct p *p)
+{
+    uint32_t i = at_32_load_rlx(&mag__rt.asker);
+    return i != p->index && i < rt_procs() && !mag__idle_is(&mag__rt.idle, i) && asks_often(p_at(i)) &&
+           (!is_much(p_at(i)) || !have_cores(busy()));
 }
 
 static void learn_slice(struct p *p, int64_t now)
@@ -74,51 +131,84 @@ static void learn_slice(struct p *p, int64_t now)
     uint32_t tick = at_32_load_rlx(&p->tick), n = tick - p->io_tick;
     int64_t before = (int64_t)at_64_load_rlx(&p->io_at);
     if (before != 0 && n != 0) {
-        int64_t each = (now - before) / n, most = WORTH_NS;
-        at_32_store_rlx(&p->io_slice, (at_32_load_rlx(&p->io_slice) * 3 + (uint32_t)(each < most ? each : most)) / 4);
+        uint32_t usual = at_32_load_rlx(&p->io_slice);
+        int64_t each = (now - before) / n, most = 4 * (int64_t)usual + 1000; /* one that lost its core for a while says little */
+        most = most < WORTH_NS ? most : WORTH_NS;
+        at_32_store_rlx(&p->io_slice, (usual * 3 + (uint32_t)(each < most ? each : most)) / 4);
     }
     at_64_store_rlx(&p->io_at, (uint64_t)now);
     p->io_tick = tick;
+}
+
+/* The owner of p has brought n. */
+static void call_helper(struct p *p, unsigned n)
+{
+    if (n > 1 && rt_procs() > 1 && is_much_for(p, busy() + 1))
+        mag__wake_searcher(&p->count);
 }
 
 static void bring_to_ring(struct p *p, const struct poll_chain *c)
 {
     for (struct poll_wait *x = c->first, *next; x != NULL; x = next) {
         next = x->next; /* from here on it may be gone */
-        mag__wake_quietly(p, x->w->g);
+        mag__wake_quietly(p, mag__fdwait_who(x));
     }
-    if (c->n > 1 && rt_procs() > 1 && is_much(p))
-        mag__wake_searcher(&p->count);
+    call_helper(p, c->n);
 }
 
-/* front: the Ps compute, and one will be retaken for them (retake.c). */
-static void bring_to_global(const struct poll_chain *c, bool front)
+/* p: NULL, or its owner, who will come for them. */
+static void bring_to_global(struct p *p, const struct poll_chain *c, bool front)
 {
     struct g_list list = {0};
     for (struct poll_wait *x = c->first, *next; x != NULL; x = next) {
-        struct g *g = x->w->g;
+        struct g *g = mag__fdwait_who(x);
         next = x->next;
         g_set_runnable(g);
         g_list_put(&list, g);
     }
-    if (front)
+    if (front) {
         mag__wake_urgent(list);
-    else
+    } else if (p == NULL) {
         mag__wake_global_list(list);
+    } else {
+        mag__globq_put_list(&mag__rt.globq, list);
+        call_helper(p, c->n);
+    }
 }
 
-static unsigned deliver(struct p *p, const struct harvest *h, int64_t now, bool front)
+/* What waits in the global queue was there before: it comes into the ring first, as far as there is room. What is urgent stays where any P
+ * takes it next. How many came. */
+static uint32_t let_global_first(struct p *p, int64_t now)
+{
+    uint32_t have = mag__globq_length(&mag__rt.globq), room = RUNQ_SIZE - mag__runq_length(&p->runq);
+    if (likely(have == 0) || now - (int64_t)at_64_load_rlx(&mag__rt.front_at) < FRONT_NS)
+        return 0;
+    struct g *at[RUNQ_SIZE / 2];
+    room = room < RUNQ_SIZE / 2 ? room : RUNQ_SIZE / 2;
+    uint32_t n = mag__globq_get_many(&mag__rt.globq, at, have < room ? have : room);
+    mag__runq_put_many_owner(&p->runq, at, n);
+    return n;
+}
+
+enum where {
+    TO_RING,
+    TO_GLOBAL,
+    TO_FRONT, /* of the global queue: the Ps compute, and one will be retaken for them (retake.c) */
+};
+
+/* p: NULL, or its owner's. */
+static unsigned deliver(struct p *p, const struct harvest *h, int64_t now, enum where where)
 {
     struct poll_chain c;
     mag__poll_chain_init(&c);
     mag__poll_deliver(rt_poll(), h->events, h->n, &c);
     if (c.n == 0)
         return 0;
-    at_64_store_rlx(p != NULL ? &p->urgent_at : &mag__rt.urgent_at, (uint64_t)now);
-    if (p != NULL)
+    at_64_store_rlx(where == TO_RING ? &p->urgent_at : &mag__rt.urgent_at, (uint64_t)now);
+    if (where == TO_RING)
         bring_to_ring(p, &c);
     else
-        bring_to_global(&c, front);
+        bring_to_global(p, &c, where == TO_FRONT);
     return c.n;
 }
 
@@ -131,9 +221,9 @@ void mag__netpoll_bring_in(struct p *p, const struct harvest *h)
         int64_t now = mag__os_now();
         at_64_store_rlx(&p->io_at, (uint64_t)now);
         p->io_tick = at_32_load_rlx(&p->tick);
-        deliver(p, h, now, false);
+        deliver(p, h, now, TO_RING);
     } else if (mag__foreign_enter() == 0) {
-        deliver(NULL, h, mag__os_now(), false);
+        deliver(NULL, h, mag__os_now(), TO_GLOBAL);
         mag__foreign_leave();
     }
 }
@@ -141,7 +231,7 @@ void mag__netpoll_bring_in(struct p *p, const struct harvest *h)
 void mag__netpoll_bring_first(const struct harvest *h)
 {
     if (h->n != 0)
-        deliver(NULL, h, mag__os_now(), true);
+        deliver(NULL, h, mag__os_now(), TO_FRONT);
 }
 
 /* ---- in the search ---- */
@@ -150,29 +240,31 @@ void mag__netpoll_bring_first(const struct harvest *h)
  * the kernel they wait in the order in which they came. */
 static bool ask(struct p *p, int64_t now)
 {
-    uint32_t room = RUNQ_SIZE - mag__runq_length(&p->runq), most = room < FEWEST    ? FEWEST
-                                                                   : room < HARVEST ? room
-                                                                                    : HARVEST;
     struct harvest h;
     if (!sit())
         return false;
+    uint32_t n = let_global_first(p, now);
+    uint32_t room = RUNQ_SIZE - mag__runq_length(&p->runq), most = room < FEWEST ? FEWEST : room < HARVEST ? room : HARVEST;
     at_64_store_rlx(&mag__rt.polled_at, (uint64_t)now);
+    if (at_32_load_rlx(&mag__rt.asker) != p->index)
+        at_32_store_rlx(&mag__rt.asker, p->index);
     learn_slice(p, now);
     h.n = mag__backend_wait(&rt_poll()->backend, h.events, most, 0);
     rise();
     COUNT_OWNER(&p->count, polls);
-    /* what waits in the global queue was there before */
-    return h.n != 0 && deliver(mag__globq_length(&mag__rt.globq) == 0 ? p : NULL, &h, now, false) != 0;
+    if (h.n != 0)
+        n += deliver(p, &h, now, mag__globq_length(&mag__rt.globq) == 0 ? TO_RING : TO_GLOBAL);
+    return n != 0;
 }
 
-bool mag__netpoll_try(struct p *p) { return ask(p, mag__os_now()); }
+bool mag__netpoll_try(struct p *p) { return !another_asks(p) && ask(p, mag__os_now()); }
 
 void mag__netpoll_glance(struct p *p)
 {
     if (!mag__netpoll_is_wanted())
         return;
     int64_t now = mag__os_now();
-    if (now - (int64_t)at_64_load_rlx(&mag__rt.polled_at) >= GLANCE_NS)
+    if (now - (int64_t)at_64_load_rlx(&mag__rt.polled_at) >= GLANCE_NS && !another_asks(p))
         ask(p, now);
 }
 
@@ -185,7 +277,7 @@ bool mag__netpoll_linger(struct p *p)
 {
     struct lingering *l = &mag__rt.lingering;
     uint32_t more = at_32_load_rlx(&l->more);
-    if (likely(at_32_load_rlx(&l->brief) < LINGER_FIRST + more) || !mag__netpoll_is_wanted())
+    if (likely(at_32_load_rlx(&l->brief) < LINGER_FIRST + more) || !mag__netpoll_is_wanted() || another_asks(p))
         return false;
     int64_t now = mag__os_now(), end = now + LINGER_NS;
     for (; now < end; now = mag__os_now()) {
@@ -258,6 +350,7 @@ void mag__netpoll_unpark(struct m *m)
 
 void mag__netpoll_look(int64_t now, int64_t *pause)
 {
+    look_for_cores(now);
     if (mag__netpoll_is_kept() || is_asked())
         return;
     int i = mag__idle_take_any(&mag__rt.idle, 0);
@@ -275,7 +368,7 @@ void mag__netpoll_look(int64_t now, int64_t *pause)
     rise();
     COUNT_ANY(&mag__rt.count, polls);
     if (h.n != 0)
-        deliver(NULL, &h, now, true);
+        deliver(NULL, &h, now, TO_FRONT);
     if (*pause > LOOK_PACE)
         *pause = LOOK_PACE;
 }

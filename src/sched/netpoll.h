@@ -25,6 +25,8 @@ bool mag__netpoll_linger(struct p *p);
 
 /* Its owner is about to be through with what is in the ring: nobody need help. */
 bool mag__netpoll_is_brisk(struct p *p);
+/* Its slices were short, and every core is taken: one that lasts may only have lost its core. */
+bool mag__netpoll_is_squeezed(const struct p *p);
 
 /* ---- instead of sleeping ---- */
 

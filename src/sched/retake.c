@@ -26,11 +26,12 @@
  * See         tests/preempt.c, tests/blocking.c, tests/token.c
  */
 #include "base/panic.h"
-#include "sched/sched.h"
+#include "sched/netpoll.h"
 
 #define URGENT_SLICE (1000 * (int64_t)1000)
 #define OLD_NS (4000 * (int64_t)1000000)
 #define AGAIN_NS (100 * (int64_t)1000)
+#define CORE_NS (200 * (int64_t)1000)
 #define SLICE_LONG (100 * (int64_t)1000000) /* the longest and the shortest that the kernel has */
 #define CALM_NS (100 * (int64_t)1000000)
 #define SLICE_SHORT (100 * (int64_t)1000)
@@ -263,6 +264,17 @@ static bool is_blocked(struct p *p, const struct m *m)
     return doing == OS_BLOCKED;
 }
 
+/* Where the machine is full it need not be: has its thread a core? */
+bool mag__retake_computes(struct p *p, const struct m *m)
+{
+    if (likely(!mag__netpoll_is_squeezed(p)) || at_32_load_rlx(&mag__rt.loose) != 0)
+        return true;
+    uint32_t tid = at_32_load_rlx(&m->tid), tick = at_32_load_rlx(&p->tick);
+    int64_t before = mag__os_thread_cpu(tid);
+    mag__os_nap(CORE_NS);
+    return mag__os_thread_cpu(tid) - before >= CORE_NS / 2 && at_32_load_rlx(&p->tick) == tick;
+}
+
 /* How long the P's present slice has lasted, by what sysmon has seen of it. */
 static int64_t slice_age(struct p *p, int64_t now)
 {
@@ -299,7 +311,7 @@ static void look_at(struct retake_look *l, struct p *p, int64_t now)
     l->wanted |= age >= slice / 2;
     if (age < slice)
         l->again = l->again > slice - age ? slice - age : l->again; /* when it ends */
-    else if (outside && retake(p, m, LOST_SLICE, now)) {
+    else if (outside && mag__retake_computes(p, m) && retake(p, m, LOST_SLICE, now)) {
         p->seen_at = 0;
         l->again = AGAIN_NS;
     }

@@ -155,6 +155,13 @@ struct lingering {
     a32 more;  /* so many more than usual are wanted before one stays awake: it was in vain */
 };
 
+/* What is left of the machine for the Ps: netpoll.c. */
+struct cores {
+    a32 free;   /* 0: nobody knows; sysmon writes */
+    int64_t at; /* these two: sysmon only. When it last looked */
+    int others; /* threads of others that want a core, on average; in netpoll.c's unit */
+};
+
 struct rt {
     struct p *ps[PROCS_MAX]; /* [0, made) exist, [0, procs) are or will be in use; written under procs_lock */
     a32 procs, made;
@@ -193,7 +200,9 @@ struct rt {
     a64 keeper_until;        /* until when an M sleeps to run timers, TIMER_NEVER: none does */
     a64 keeper_woke;         /* when one last woke up for a timer */
     a64 polled_at;           /* when a P last asked the kernel for events */
+    a32 asker;               /* index of that P */
     struct lingering lingering;
+    struct cores cores;
     a32 seat;                /* 1: a thread asks the kernel for events, or sleeps there */
     a64 clock;               /* a recent mag__os_now(), about 10 ms old at most while anything runs */
 
@@ -208,6 +217,7 @@ struct rt {
     a32 loose_cap;           /* from so many on it is a crowd; sysmon writes */
     a32 announced;           /* some M may be between mag_block_begin and mag_block_end */
     a64 urgent_at;           /* like p.urgent_at, for the global queue */
+    a64 front_at;            /* when some of them came to its front */
     a32 urgent_turn;
     struct globq held;       /* in a crowd: goroutines that would only add to it */
     struct hog_fn hogs[HOG_FNS];

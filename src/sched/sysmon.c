@@ -67,6 +67,24 @@ static void rescue_next(struct watch *w, struct p *p)
     w->ask_from = ASK_FROM;
 }
 
+/* Work lies about. Where the machine is full, the P that has it may only have lost its core for a while, and a helper would have
+ * none either. */
+static bool is_helper_needed(void)
+{
+    struct p *stuck = NULL;
+    for (uint32_t i = 0; i < rt_procs(); i++) {
+        struct p *p = p_at(i);
+        if (mag__idle_is(&mag__rt.idle, i))
+            continue;
+        if (!mag__netpoll_is_squeezed(p))
+            return true;
+        if (p_length(p) != 0 && !mag__netpoll_is_brisk(p))
+            stuck = p;
+    }
+    const struct m *m = stuck == NULL ? NULL : at_ptr_load_acq(&stuck->m); /* TOK2 */
+    return m != NULL ? mag__retake_computes(stuck, m) : mag__idle_count(&mag__rt.idle) >= rt_procs();
+}
+
 static void rescue(struct watch *w)
 {
     if (!mag__idle_some(&mag__rt.idle))
@@ -76,7 +94,7 @@ static void rescue(struct watch *w)
         if (p_length(p_at(i)) != 0)
             at_32_store_rlx(&p_at(i)->rescued, RESCUE_MEMORY);
     }
-    if (mag__find_any_work())
+    if (mag__find_any_work() && is_helper_needed())
         mag__wake_searcher(NULL);
 }
 

@@ -94,19 +94,24 @@ static inline void waiter_init_thread(struct waiter *w, void (*leave)(struct wai
     at_64_store_rlx(&w->own, WAIT_PARKED);
 }
 
-/* Whoever gets READY makes it runnable. */
+/* Whoever gets READY makes it runnable. By the word and the ticket alone: */
+static inline enum decided word_decide(a64 *word, uint64_t ticket, enum wait_state how)
+{
+    uint64_t seen = at_64_load_rlx(word);
+    for (;;) {
+        uint64_t state = seen - ticket;
+        if (state != WAIT_PREPARING && state != WAIT_PARKED)
+            return DECIDED_LOST;
+        if (at_64_cas_acqrel(word, &seen, ticket | how)) /* WT1 WT3 */
+            return state == WAIT_PARKED ? DECIDED_READY : DECIDED_LATER;
+    }
+}
+
 static inline enum decided waiter_decide(struct waiter *w, enum wait_state how)
 {
     if (likely(w->single)) /* its after-step made it visible under the lock that the caller holds */
         return DECIDED_READY;
-    uint64_t seen = at_64_load_rlx(w->word);
-    for (;;) {
-        uint64_t state = seen - w->ticket;
-        if (state != WAIT_PREPARING && state != WAIT_PARKED)
-            return DECIDED_LOST;
-        if (at_64_cas_acqrel(w->word, &seen, w->ticket | how)) /* WT1 WT3 */
-            return state == WAIT_PARKED ? DECIDED_READY : DECIDED_LATER;
-    }
+    return word_decide(w->word, w->ticket, how);
 }
 
 /* What a wait that was not served returns. */

@@ -173,6 +173,7 @@ void mag__wake_urgent(struct g_list list)
 {
     uint32_t procs = rt_procs(), n = list.n < procs ? list.n : procs;
     uint32_t first = at_32_add_rlx(&mag__rt.urgent_turn, n); /* any P will do, but not always the same one */
+    at_64_store_rlx(&mag__rt.front_at, (uint64_t)mag__os_now());
     mag__globq_put_front(&mag__rt.globq, list);
     for (uint32_t i = 0; i < n; i++)
         at_32_or_rlx(&p_at((first + i) % procs)->attention, ATTEND_GLOBAL);

@@ -59,20 +59,11 @@ static int ask(struct fd_cases *f)
 
 /* ---- queueing up ---- */
 
-static enum poll_fired fire(struct poll_wait *x)
-{
-    enum decided d = waiter_decide(x->w, WAIT_WOKEN);
-    return d == DECIDED_READY ? POLL_READY : d == DECIDED_LATER ? POLL_SERVED : POLL_LOST;
-}
-
 int mag__selectfd_join(struct m *m, struct fd_cases *f, struct waiter *w)
 {
     for (size_t i = 0; i < f->n; i++) {
         struct fd_case *c = &f->c[i];
-        c->x.fire = fire;
-        c->x.w = w;
-        c->x.dir = dir_of(c->of);
-        c->x.watch = true;
+        mag__fdwait_fill(&c->x, w, dir_of(c->of), true);
         int r = mag__poll_queue(&m->arena->poll, c->d, &c->x, c->seen, false);
         if (r != 0)
             return r == 1 || r == -EBADF ? SELECT_AGAIN : r;
