@@ -143,13 +143,13 @@ static void count_stolen(struct p *p, uint32_t n)
     COUNT_OWNER_N(&p->count, stolen, n);
 }
 
-static struct g *steal_round(struct p *p, bool nexts)
+static struct g *steal_round(struct p *p, bool nexts, bool called)
 {
     struct order_walk w = mag__order_begin(at_ptr_load_acq(&mag__rt.order) /* PR1 */, &p->rng);
     uint32_t i, n;
     while (mag__order_next(&w, &i)) {
         struct p *victim = p_at(i);
-        if (victim == p || mag__idle_is(&mag__rt.idle, i) || mag__netpoll_is_brisk(victim) || hostile_chance(8))
+        if (victim == p || mag__idle_is(&mag__rt.idle, i) || mag__netpoll_is_brisk(victim, called) || hostile_chance(8))
             continue;
         struct g *g = steal_queued(p, victim, &n);
         if (g == NULL && nexts && (g = steal_next(victim)) != NULL)
@@ -208,7 +208,7 @@ static uint32_t slices_of_others(const struct p *p)
 static bool others_are_busy(const struct p *p)
 {
     for (uint32_t i = 0; i < rt_procs(); i++)
-        if (i != p->index && !mag__idle_is(&mag__rt.idle, i) && !mag__netpoll_is_brisk(p_at(i)))
+        if (i != p->index && !mag__idle_is(&mag__rt.idle, i) && !mag__netpoll_is_brisk(p_at(i), false))
             return true;
     return false;
 }
@@ -229,7 +229,7 @@ static struct g *steal(struct m *m, struct p *p)
     int64_t end = mag__os_now() + (alone ? 0 : SEARCH_NS);
     for (;;) {
         bool last = mag__os_now() >= end;
-        struct g *g = steal_round(p, last || woken);
+        struct g *g = steal_round(p, last || woken, woken);
         woken = false;
         if (g == NULL)
             g = mag__find_global(p);
@@ -300,7 +300,7 @@ bool mag__find_any_work(void)
     if (mag__globq_length(&mag__rt.globq) != 0 || (mag__globq_length(&mag__rt.held) != 0 && !rt_crowded()))
         return true;
     for (uint32_t i = 0; i < rt_procs(); i++)
-        if ((p_length(p_at(i)) >= mag__rt.steal_min || p_passed_over(p_at(i))) && !mag__netpoll_is_brisk(p_at(i)))
+        if ((p_length(p_at(i)) >= mag__rt.steal_min || p_passed_over(p_at(i))) && !mag__netpoll_is_brisk(p_at(i), false))
             return true;
     return false;
 }

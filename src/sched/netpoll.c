@@ -22,7 +22,7 @@ enum { FEWEST = 8 };
 #define GLANCE_NS ((int64_t)50 * 1000)
 #define GLANCE_LATE ((int64_t)1000 * 1000)
 #define WORTH_NS ((int64_t)200 * 1000) /* of work in the ring call for a helper */
-#define MUCH_NS ((int64_t)1000 * 1000) /* the same, of slices shorter than a wake-up, where nobody knows if a core is free */
+#define MUCH_NS ((int64_t)1400 * 1000) /* the same, of slices shorter than a wake-up, where nobody knows if a core is free */
 #define BRISK_NS ((int64_t)500 * 1000)
 #define CORES_NS ((int64_t)5000 * 1000) /* between two looks for free cores */
 enum { CORES_LOOKS = 32, CORES_ONE = 1 << 16 };
@@ -58,8 +58,6 @@ bool mag__netpoll_is_kept(void) { return at_32_load_rlx(&mag__rt.seat) != 0 || !
 
 /* ---- telling ---- */
 
-/* What is in p's ring, in ns. */
-static int64_t work_of(struct p *p) { return (int64_t)p_length(p) * at_32_load_rlx(&p->io_slice); }
 static bool is_short(const struct p *p) { return at_32_load_rlx(&p->io_slice) < WAKE_NS; }
 
 static uint32_t busy(void)
@@ -96,13 +94,13 @@ static bool have_cores(uint32_t n)
 
 /* A helper is worth its wake-up only if the last of them would wait for long. Slices that end soon, as an echo server's do, are over
  * before a helper is awake, unless there are many or it has a core of its own. And whoever looks after the others sees it when a slice
- * does not end (sysmon.c). ps: that would be busy. */
-static bool is_much_for(struct p *p, uint32_t ps)
+ * does not end (sysmon.c). n of them; ps: that would be busy. */
+static bool is_much_for(const struct p *p, uint32_t n, uint32_t ps)
 {
     bool cheap = !is_short(p) || (at_32_load_rlx(&mag__rt.cores.free) != 0 && have_cores(ps));
-    return work_of(p) > (cheap ? WORTH_NS : MUCH_NS);
+    return (int64_t)n * at_32_load_rlx(&p->io_slice) > (cheap ? WORTH_NS : MUCH_NS);
 }
-static bool is_much(struct p *p) { return is_much_for(p, busy()); }
+static bool is_much(struct p *p) { return is_much_for(p, p_length(p), busy()); }
 
 static bool asks_often(const struct p *p)
 {
@@ -110,12 +108,12 @@ static bool asks_often(const struct p *p)
     return at != 0 && mag__os_now() - at < BRISK_NS + usual;
 }
 
-bool mag__netpoll_is_brisk(struct p *p) { return asks_often(p) && !is_much(p); }
-
 bool mag__netpoll_is_squeezed(const struct p *p)
 {
     return at_64_load_rlx(&p->io_at) != 0 && is_short(p) && !have_cores(busy() + 1);
 }
+
+bool mag__netpoll_is_brisk(struct p *p, bool called) { return asks_often(p) && (!is_much(p) || (!called && mag__netpoll_is_squeezed(p))); }
 
 /* Another P's owner asks, and can do alone what comes, or there is no core for a second: two would only take the events from each
  * other, and the core from the client that waits for the answers. */
@@ -140,20 +138,18 @@ static void learn_slice(struct p *p, int64_t now)
     p->io_tick = tick;
 }
 
-/* The owner of p has brought n. */
-static void call_helper(struct p *p, unsigned n)
-{
-    if (n > 1 && rt_procs() > 1 && is_much_for(p, busy() + 1))
-        mag__wake_searcher(&p->count);
-}
+/* With n more, has p's owner too much? */
+static bool is_too_much(struct p *p, unsigned n) { return n > 1 && rt_procs() > 1 && is_much_for(p, p_length(p) + n, busy() + 1); }
 
 static void bring_to_ring(struct p *p, const struct poll_chain *c)
 {
+    bool help = is_too_much(p, c->n);
     for (struct poll_wait *x = c->first, *next; x != NULL; x = next) {
         next = x->next; /* from here on it may be gone */
         mag__wake_quietly(p, mag__fdwait_who(x));
     }
-    call_helper(p, c->n);
+    if (help)
+        mag__wake_searcher(&p->count);
 }
 
 /* p: NULL, or its owner, who will come for them. */
@@ -171,8 +167,10 @@ static void bring_to_global(struct p *p, const struct poll_chain *c, bool front)
     } else if (p == NULL) {
         mag__wake_global_list(list);
     } else {
+        bool help = is_too_much(p, c->n);
         mag__globq_put_list(&mag__rt.globq, list);
-        call_helper(p, c->n);
+        if (help)
+            mag__wake_searcher(&p->count);
     }
 }
 
@@ -252,8 +250,11 @@ static bool ask(struct p *p, int64_t now)
     h.n = mag__backend_wait(&rt_poll()->backend, h.events, most, 0);
     rise();
     COUNT_OWNER(&p->count, polls);
+    /* Where the machine is full a helper is late. It is to find the newest, who have a long way before them here as well, instead of
+     * taking the oldest from the ring. */
+    bool rest = mag__globq_length(&mag__rt.globq) != 0 || (mag__netpoll_is_squeezed(p) && is_too_much(p, h.n));
     if (h.n != 0)
-        n += deliver(p, &h, now, mag__globq_length(&mag__rt.globq) == 0 ? TO_RING : TO_GLOBAL);
+        n += deliver(p, &h, now, rest ? TO_GLOBAL : TO_RING);
     return n != 0;
 }
 

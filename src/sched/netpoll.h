@@ -23,8 +23,9 @@ void mag__netpoll_glance(struct p *p);
 /* The owner of p has nothing to do and is about to sleep. True: it should look once more. */
 bool mag__netpoll_linger(struct p *p);
 
-/* Its owner is about to be through with what is in the ring: nobody need help. */
-bool mag__netpoll_is_brisk(struct p *p);
+/* Its owner is about to be through with what is in the ring: nobody need help. called: somebody was woken to, so there is much of it;
+ * where the machine is full, he takes some once and goes. */
+bool mag__netpoll_is_brisk(struct p *p, bool called);
 /* Its slices were short, and every core is taken: one that lasts may only have lost its core. */
 bool mag__netpoll_is_squeezed(const struct p *p);
 

@@ -78,7 +78,7 @@ static bool is_helper_needed(void)
             continue;
         if (!mag__netpoll_is_squeezed(p))
             return true;
-        if (p_length(p) != 0 && !mag__netpoll_is_brisk(p))
+        if (p_length(p) != 0 && !mag__netpoll_is_brisk(p, false))
             stuck = p;
     }
     const struct m *m = stuck == NULL ? NULL : at_ptr_load_acq(&stuck->m); /* TOK2 */
