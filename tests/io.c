@@ -903,7 +903,8 @@ static void plays(void *arg)
         int64_t before = t_now(), worst = __atomic_load_n(&worst_turn, __ATOMIC_RELAXED);
         T_EQ(mag_write(fd, &byte, 1, MAG_FOREVER), 1);
         T_EQ(mag_read(fd, &byte, 1, MAG_FOREVER), 1);
-        for (int64_t turn = t_now() - before; turn > worst && !__atomic_compare_exchange_n(&worst_turn, &worst, turn, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);)
+        int64_t turn = t_now() - before;
+        while (turn > worst && !__atomic_compare_exchange_n(&worst_turn, &worst, turn, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             ;
     }
     mag_close(fd);

@@ -6,7 +6,8 @@
  *               blocked     its thread sleeps in the kernel: at the first look that sees it. The kernel is asked (os.h); a
  *                           thread's CPU clock that stands still says nothing when there are more threads than cores
  *               computing   its slice is over: rt.slice, but URGENT_SLICE while somebody waits whose timer fired or whose
- *                           descriptor became ready
+ *                           descriptor became ready. Where slices were short and the machine is full, the P may only have lost its
+ *                           core: then its thread must have had the processor just now
  *             Whoever wakes up for a timer or a descriptor and finds every P busy takes one himself, at once, from a goroutine that
  *             lost its P the last time it ran: it need not prove again that it computes.
  * Afterwards  the goroutine goes on on its own thread, where the kernel shares the cores out, and gets an idle P, or queues
