@@ -2,7 +2,7 @@
 /* bugs_procs.c: what went wrong when the number of Ps or of threads changed at the wrong moment, each under its name. */
 #include "test.h"
 
-#include "sched/sched.h"
+#include "sched/netpoll.h"
 
 #include <pthread.h>
 
@@ -147,6 +147,50 @@ static void a_rescue_is_forgotten(void)
     T_EQ(at_32_load_rlx(&p.rescued) & ~RESCUE_ASK, 0);
 }
 
+/* ---- who had given its P up saw work that it would not have taken with the P, and took it back for nothing, again and again ---- */
+
+enum { SOME = 8 };
+
+static bool leaves_it(struct p *victim, uint32_t thief, enum brisk_for who)
+{
+    if (who == BRISK_IDLE)
+        mag__idle_put(&mag__rt.idle, thief, false);
+    bool brisk = mag__netpoll_is_brisk(victim, who);
+    if (who == BRISK_IDLE)
+        T_TRUE(mag__idle_take(&mag__rt.idle, thief));
+    return brisk;
+}
+
+static void with_and_without_a_p_it_sees_the_same(void)
+{
+    static struct p ps[SOME];
+    struct rt *rt = &mag__rt;
+    long both[2] = {0, 0};
+    at_32_store_rlx(&rt->procs, SOME);
+    for (uint32_t i = 0; i < SOME; i++)
+        rt->ps[i] = &ps[i];
+    for (uint32_t busy = 2; busy <= SOME; busy++)
+        for (uint32_t free = 0; free <= SOME + 1; free++)
+            for (uint32_t slice = 2000; slice <= 32000; slice *= 2)
+                for (uint32_t length = 1; length <= 256; length *= 2) {
+                    mag__idle_init(&rt->idle, SOME);
+                    for (uint32_t i = busy; i < SOME; i++)
+                        mag__idle_put(&rt->idle, i, false);
+                    at_32_store_rlx(&rt->cores.free, free);
+                    at_32_store_rlx(&ps[0].io_slice, slice);
+                    at_64_store_rlx(&ps[0].io_at, (uint64_t)mag__os_now());
+                    at_32_store_rlx(&ps[0].runq.tail, at_32_load_rlx(&ps[0].runq.head) + length);
+                    bool with = leaves_it(&ps[0], 1, BRISK_BUSY), without = leaves_it(&ps[0], 1, BRISK_IDLE);
+                    T_EQ(with, without);
+                    both[with]++;
+                }
+    T_GT(both[0], 100);
+    T_GT(both[1], 100);
+    memset(rt->ps, 0, sizeof rt->ps[0] * SOME);
+    at_32_store_rlx(&rt->procs, 0);
+    at_32_store_rlx(&rt->cores.free, 0);
+}
+
 int main(int argc, char **argv)
 {
     t_init(argc, argv);
@@ -155,5 +199,6 @@ int main(int argc, char **argv)
     T_RUN(none_is_made_while_it_stops);
     T_RUN(the_keeper_of_the_time_left);
     T_RUN(a_rescue_is_forgotten);
+    T_RUN(with_and_without_a_p_it_sees_the_same);
     return t_done();
 }

@@ -937,7 +937,7 @@ static void computes_among_them(void *arg)
     T_LT(worst_turn, COMPUTES_MS / 2 * MAG_MS);
 }
 
-static void who_computes_is_seen_on_a_full_machine(void)
+static void on_a_full_machine(int procs, mag_fn fn)
 {
     enum { MOST = 64 };
     pthread_t threads[MOST];
@@ -945,14 +945,50 @@ static void who_computes_is_seen_on_a_full_machine(void)
     pairs_over = crowd_over = 0;
     for (long i = 0; i < n; i++)
         T_EQ(pthread_create(&threads[i], NULL, takes_a_core, NULL), 0);
-    for (int procs = 1; procs <= 2; procs++) {
-        __atomic_store_n(&pairs_over, 0, __ATOMIC_RELAXED);
-        T_EQ(mag_run_with(&(mag_config){.procs = procs}, computes_among_them, NULL), 0);
-    }
+    T_EQ(mag_run_with(&(mag_config){.procs = procs}, fn, NULL), 0);
     __atomic_store_n(&crowd_over, 1, __ATOMIC_RELAXED);
     for (long i = 0; i < n; i++)
         pthread_join(threads[i], NULL);
 }
+
+static void who_computes_is_seen_on_a_full_machine(void)
+{
+    on_a_full_machine(1, computes_among_them);
+    on_a_full_machine(2, computes_among_them);
+}
+
+/* Nor has one a core that sleeps in the kernel: what waits behind it waited to its end, while the other P was idle. */
+enum { BLOCKS_MS = 1000 };
+
+static void blocks(void *arg)
+{
+    (void)arg;
+    usleep(BLOCKS_MS * 1000);
+}
+
+static void waits_behind_one_that_blocks(void *arg)
+{
+    (void)arg;
+    for (int round = 0; round < 3; round++) {
+        int fd[2];
+        mag_group group = {0};
+        T_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd), 0);
+        __atomic_store_n(&pairs_over, 0, __ATOMIC_RELAXED);
+        T_EQ(MAG_GROUP_GO(&group, returns_them, int, fd[0]), 0);
+        T_EQ(MAG_GROUP_GO(&group, plays, int, fd[1]), 0);
+        for (int64_t end = t_now() + 300 * MAG_MS; t_now() < end;) /* messages on this P, and nobody waits for one afterwards */
+            mag_yield();
+        __atomic_store_n(&pairs_over, 1, __ATOMIC_RELAXED);
+        T_EQ(mag_group_wait(&group, MAG_FOREVER), 0);
+        T_EQ(mag_group_go(&group, blocks, NULL), 0);
+        int64_t before = t_now();
+        mag_yield();
+        T_LT(t_now() - before, BLOCKS_MS / 2 * MAG_MS);
+        T_EQ(mag_group_wait(&group, MAG_FOREVER), 0);
+    }
+}
+
+static void who_blocks_is_seen_on_a_full_machine(void) { on_a_full_machine(2, waits_behind_one_that_blocks); }
 
 int main(int argc, char **argv)
 {
@@ -974,5 +1010,6 @@ int main(int argc, char **argv)
     T_RUN(no_deadlock);
     T_RUN(events_do_not_hide_the_others);
     T_RUN(who_computes_is_seen_on_a_full_machine);
+    T_RUN(who_blocks_is_seen_on_a_full_machine);
     return t_done();
 }

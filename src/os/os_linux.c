@@ -428,6 +428,8 @@ uint32_t mag__os_running(uint32_t *cores)
         at_32_store_rlx(&online, n > 0 ? (uint32_t)n : 1);
     }
     *cores = at_32_load_rlx(&online);
+    if ((uint32_t)mag__os_cpus() < *cores)
+        return 0; /* what the others run on may be cores that are not ours */
     return mag__os_read_file("/proc/loadavg", text, sizeof text) > 0 && sscanf(text, "%*s %*s %*s %u/", &running) == 1 ? running : 0;
 }
 

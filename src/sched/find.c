@@ -149,7 +149,7 @@ static struct g *steal_round(struct p *p, bool nexts, bool called)
     uint32_t i, n;
     while (mag__order_next(&w, &i)) {
         struct p *victim = p_at(i);
-        if (victim == p || mag__idle_is(&mag__rt.idle, i) || mag__netpoll_is_brisk(victim, called) || hostile_chance(8))
+        if (victim == p || mag__idle_is(&mag__rt.idle, i) || mag__netpoll_is_brisk(victim, called ? BRISK_CALLED : BRISK_BUSY) || hostile_chance(8))
             continue;
         struct g *g = steal_queued(p, victim, &n);
         if (g == NULL && nexts && (g = steal_next(victim)) != NULL)
@@ -208,7 +208,7 @@ static uint32_t slices_of_others(const struct p *p)
 static bool others_are_busy(const struct p *p)
 {
     for (uint32_t i = 0; i < rt_procs(); i++)
-        if (i != p->index && !mag__idle_is(&mag__rt.idle, i) && !mag__netpoll_is_brisk(p_at(i), false))
+        if (i != p->index && !mag__idle_is(&mag__rt.idle, i) && !mag__netpoll_is_brisk(p_at(i), BRISK_BUSY))
             return true;
     return false;
 }
@@ -300,7 +300,7 @@ bool mag__find_any_work(void)
     if (mag__globq_length(&mag__rt.globq) != 0 || (mag__globq_length(&mag__rt.held) != 0 && !rt_crowded()))
         return true;
     for (uint32_t i = 0; i < rt_procs(); i++)
-        if ((p_length(p_at(i)) >= mag__rt.steal_min || p_passed_over(p_at(i))) && !mag__netpoll_is_brisk(p_at(i), false))
+        if ((p_length(p_at(i)) >= mag__rt.steal_min || p_passed_over(p_at(i))) && !mag__netpoll_is_brisk(p_at(i), BRISK_IDLE))
             return true;
     return false;
 }
@@ -359,11 +359,10 @@ static COLD bool attend(struct m *m)
         m->searching = searched;
         return true;
     }
-    if (searched) { /* others relied on this search */
+    if (searched)
         mag__idle_search_end(&mag__rt.idle);
-        if (mag__find_any_work())
-            mag__wake_searcher(NULL);
-    }
+    if (mag__find_any_work()) /* others relied on this search, or on this P to come for what it put into the global queue */
+        mag__wake_searcher(NULL);
     return true;
 }
 

@@ -30,6 +30,8 @@ enum { FEWEST = 8 };
 #define MUCH_NS ((int64_t)1400 * 1000) /* the same, of slices shorter than a wake-up, where nobody knows if a core is free */
 #define BRISK_NS ((int64_t)500 * 1000)
 #define CORES_NS ((int64_t)5000 * 1000) /* between two looks for free cores */
+#define CORES_OLD_NS ((int64_t)1000 * 1000 * 1000) /* then what was seen of them is forgotten */
+#define SQUEEZED_NS ((int64_t)20 * 1000 * 1000) /* no P loses its core for so long */
 enum { CORES_LOOKS = 32, CORES_ONE = 1 << 16 };
 #define FRONT_NS ((int64_t)2000 * 1000) /* so long what is urgent may still be in the global queue */
 enum { WAKE_NS = 20000, LINGER_PAUSES = 128, LINGER_FIRST = 4, LINGER_LAST = 4096 };
@@ -78,13 +80,16 @@ static void look_for_cores(int64_t now)
 {
     struct cores *c = &mag__rt.cores;
     uint32_t i = at_32_load_rlx(&mag__rt.asker), cores, running;
-    if (rt_procs() == 1 || now - c->at < CORES_NS || at_64_load_rlx(&p_at(i)->io_at) == 0 || !is_short(p_at(i)))
-        return; /* nobody wants to know */
+    bool wanted = rt_procs() > 1 && at_64_load_rlx(&p_at(i)->io_at) != 0 && is_short(p_at(i));
+    if (now - c->at < (wanted ? CORES_NS : CORES_OLD_NS))
+        return;
     c->at = now;
-    if ((running = mag__os_running(&cores)) == 0)
-        return; /* it cannot be told here */
-    uint32_t ours = busy() + 1;
-    int others = running > ours ? (int)(running - ours) * CORES_ONE : 0;
+    if (!wanted || (running = mag__os_running(&cores)) == 0) { /* it cannot be told here */
+        at_32_store_rlx(&c->free, 0);
+        return;
+    }
+    uint32_t ours = busy() + 1, most = 2 * cores;
+    int others = running > ours ? (int)(running - ours < most ? running - ours : most) * CORES_ONE : 0;
     c->others = at_32_load_rlx(&c->free) == 0 ? others : c->others + (others - c->others) / CORES_LOOKS;
     uint32_t taken = (uint32_t)(c->others + CORES_ONE * 3 / 4) / CORES_ONE;
     at_32_store_rlx(&c->free, taken < cores ? cores - taken : 1);
@@ -113,12 +118,16 @@ static bool asks_often(const struct p *p)
     return at != 0 && mag__os_now() - at < BRISK_NS + usual;
 }
 
-bool mag__netpoll_is_squeezed(const struct p *p)
+bool mag__netpoll_is_squeezed(const struct p *p, uint32_t more)
 {
-    return at_64_load_rlx(&p->io_at) != 0 && is_short(p) && !have_cores(busy() + 1);
+    int64_t at = (int64_t)at_64_load_rlx(&p->io_at);
+    return at != 0 && is_short(p) && !have_cores(busy() + more) && mag__os_now() - at < SQUEEZED_NS;
 }
 
-bool mag__netpoll_is_brisk(struct p *p, bool called) { return asks_often(p) && (!is_much(p) || (!called && mag__netpoll_is_squeezed(p))); }
+bool mag__netpoll_is_brisk(struct p *p, enum brisk_for who)
+{
+    return asks_often(p) && (!is_much(p) || (who != BRISK_CALLED && mag__netpoll_is_squeezed(p, who == BRISK_BUSY ? 0 : 1)));
+}
 
 /* Another P's owner asks, and can do alone what comes, or there is no core for a second: two would only take the events from each
  * other, and the core from the client that waits for the answers. */
@@ -188,6 +197,8 @@ static uint32_t let_global_first(struct p *p, int64_t now)
         return 0;
     struct g *at[RUNQ_SIZE / 2];
     room = room < RUNQ_SIZE / 2 ? room : RUNQ_SIZE / 2;
+    if (at_32_load_rlx(&mag__rt.idle.searching) != 0) /* somebody was woken for them */
+        have = mag__globq_share(have, rt_procs());
     uint32_t n = mag__globq_get_many(&mag__rt.globq, at, have < room ? have : room);
     mag__runq_put_many_owner(&p->runq, at, n);
     return n;
@@ -257,7 +268,7 @@ static bool ask(struct p *p, int64_t now)
     COUNT_OWNER(&p->count, polls);
     /* Where the machine is full a helper is late. It is to find the newest, who have a long way before them here as well, instead of
      * taking the oldest from the ring. */
-    bool rest = mag__globq_length(&mag__rt.globq) != 0 || (mag__netpoll_is_squeezed(p) && is_too_much(p, h.n));
+    bool rest = mag__globq_length(&mag__rt.globq) != 0 || (mag__netpoll_is_squeezed(p, 1) && is_too_much(p, h.n));
     if (h.n != 0)
         n += deliver(p, &h, now, rest ? TO_GLOBAL : TO_RING);
     return n != 0;

@@ -23,11 +23,13 @@ void mag__netpoll_glance(struct p *p);
 /* The owner of p has nothing to do and is about to sleep. True: it should look once more. */
 bool mag__netpoll_linger(struct p *p);
 
-/* Its owner is about to be through with what is in the ring: nobody need help. called: somebody was woken to, so there is much of it;
- * where the machine is full, he takes some once and goes. */
-bool mag__netpoll_is_brisk(struct p *p, bool called);
-/* Its slices were short, and every core is taken: one that lasts may only have lost its core. */
-bool mag__netpoll_is_squeezed(const struct p *p);
+/* Its owner is about to be through with what is in the ring: nobody need help. Who asks: one with no P, or for one with none; one who has a
+ * P, and a core; one who was woken to help, because there was much: where the machine is full he takes some, once, and goes. The first two
+ * must agree: who has given its P up sees what it would take if it had it. */
+enum brisk_for { BRISK_IDLE, BRISK_BUSY, BRISK_CALLED };
+bool mag__netpoll_is_brisk(struct p *p, enum brisk_for who);
+/* Its slices were short, and with so many more busy Ps there are more than cores for them: a slice that lasts may only have lost its core. */
+bool mag__netpoll_is_squeezed(const struct p *p, uint32_t more);
 
 /* ---- instead of sleeping ---- */
 

@@ -265,10 +265,10 @@ static bool is_blocked(struct p *p, const struct m *m)
     return doing == OS_BLOCKED;
 }
 
-/* Where the machine is full it need not be: has its thread a core? */
-bool mag__retake_computes(struct p *p, const struct m *m)
+/* Where the machine is full a slice may last because its thread lost its core. One that sleeps in the kernel has none either. */
+bool mag__retake_is_stuck(struct p *p, const struct m *m)
 {
-    if (likely(!mag__netpoll_is_squeezed(p)) || at_32_load_rlx(&mag__rt.loose) != 0)
+    if (likely(!mag__netpoll_is_squeezed(p, 1)) || at_32_load_rlx(&mag__rt.loose) != 0 || is_blocked(p, m) || p->watch == 0)
         return true;
     uint32_t tid = at_32_load_rlx(&m->tid), tick = at_32_load_rlx(&p->tick);
     int64_t before = mag__os_thread_cpu(tid);
@@ -312,7 +312,7 @@ static void look_at(struct retake_look *l, struct p *p, int64_t now)
     l->wanted |= age >= slice / 2;
     if (age < slice)
         l->again = l->again > slice - age ? slice - age : l->again; /* when it ends */
-    else if (outside && mag__retake_computes(p, m) && retake(p, m, LOST_SLICE, now)) {
+    else if (outside && mag__retake_is_stuck(p, m) && retake(p, m, LOST_SLICE, now)) {
         p->seen_at = 0;
         l->again = AGAIN_NS;
     }

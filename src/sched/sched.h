@@ -243,8 +243,9 @@ struct retake_look {
 /* By sysmon. */
 void mag__retake_look(struct retake_look *l, int64_t now);
 void mag__retake_stop(void);
-/* sysmon, of a slice that has lasted long: is it its goroutine's doing, or may it be? May sleep for a moment. */
-bool mag__retake_computes(struct p *p, const struct m *m);
+/* sysmon, of a slice that has lasted long: does its goroutine compute or block, or may it? False: it gets on, or lost its core for a
+ * while. May sleep for a moment. */
+bool mag__retake_is_stuck(struct p *p, const struct m *m);
 /* Should this goroutine, which is about to run, be expected to compute for long? */
 bool mag__retake_expects_hog(const struct g *g);
 /* One that lost its P the last time it ran has got this one, as if it were a slice of its own. The holder of p. */

@@ -27,7 +27,7 @@
 #define OLD_NS (10 * (int64_t)1000000)
 #define GLOBAL_NS (5 * (int64_t)1000000)
 #define RELOOK_NS (20 * (int64_t)1000)
-enum { RESCUE_MEMORY = 3, TRIM_TURNS = 8000, TRIM_LATEST = 30 };
+enum { LOOKS = 4, RESCUE_MEMORY = 3, TRIM_TURNS = 8000, TRIM_LATEST = 30 };
 
 uint32_t mag_checkpoint_word; /* the public header reads it: no wrapper type there */
 
@@ -67,22 +67,20 @@ static void rescue_next(struct watch *w, struct p *p)
     w->ask_from = ASK_FROM;
 }
 
-/* Work lies about. Where the machine is full, the P that has it may only have lost its core for a while, and a helper would have
- * none either. */
+/* Work lies about. Where the machine is full, the Ps that do not get on may only have lost their cores for a while, and a helper would
+ * have none either. */
 static bool is_helper_needed(void)
 {
-    struct p *stuck = NULL;
+    int looks = 0;
     for (uint32_t i = 0; i < rt_procs(); i++) {
         struct p *p = p_at(i);
-        if (mag__idle_is(&mag__rt.idle, i))
+        const struct m *m = at_ptr_load_acq(&p->m); /* TOK2 */
+        if (mag__idle_is(&mag__rt.idle, i) || m == NULL || mag__netpoll_is_brisk(p, BRISK_IDLE))
             continue;
-        if (!mag__netpoll_is_squeezed(p))
+        if (++looks > LOOKS || mag__retake_is_stuck(p, m))
             return true;
-        if (p_length(p) != 0 && !mag__netpoll_is_brisk(p, false))
-            stuck = p;
     }
-    const struct m *m = stuck == NULL ? NULL : at_ptr_load_acq(&stuck->m); /* TOK2 */
-    return m != NULL ? mag__retake_computes(stuck, m) : mag__idle_count(&mag__rt.idle) >= rt_procs();
+    return mag__idle_count(&mag__rt.idle) >= rt_procs();
 }
 
 static void rescue(struct watch *w)
