@@ -151,14 +151,12 @@ static void a_rescue_is_forgotten(void)
 
 enum { SOME = 8 };
 
-static bool leaves_it(struct p *victim, uint32_t thief, enum brisk_for who)
+/* busy of the Ps are, the first of them has work. The bits are set as they are: no time passes between two looks. */
+static bool leaves_it(struct p *victim, uint32_t busy, enum brisk_for who)
 {
-    if (who == BRISK_IDLE)
-        mag__idle_put(&mag__rt.idle, thief, false);
-    bool brisk = mag__netpoll_is_brisk(victim, who);
-    if (who == BRISK_IDLE)
-        T_TRUE(mag__idle_take(&mag__rt.idle, thief));
-    return brisk;
+    at_64_store_rlx(&mag__rt.idle.bits[0], (UINT64_C(1) << SOME) - (UINT64_C(1) << busy));
+    at_64_store_rlx(&victim->io_at, (uint64_t)mag__os_now());
+    return mag__netpoll_is_brisk(victim, who);
 }
 
 static void with_and_without_a_p_it_sees_the_same(void)
@@ -167,25 +165,23 @@ static void with_and_without_a_p_it_sees_the_same(void)
     struct rt *rt = &mag__rt;
     long both[2] = {0, 0};
     at_32_store_rlx(&rt->procs, SOME);
+    mag__idle_init(&rt->idle, SOME);
     for (uint32_t i = 0; i < SOME; i++)
         rt->ps[i] = &ps[i];
     for (uint32_t busy = 2; busy <= SOME; busy++)
         for (uint32_t free = 0; free <= SOME + 1; free++)
             for (uint32_t slice = 2000; slice <= 32000; slice *= 2)
-                for (uint32_t length = 1; length <= 256; length *= 2) {
-                    mag__idle_init(&rt->idle, SOME);
-                    for (uint32_t i = busy; i < SOME; i++)
-                        mag__idle_put(&rt->idle, i, false);
+                for (uint32_t length = 1; length <= RUNQ_SIZE; length *= 2) {
                     at_32_store_rlx(&rt->cores.free, free);
                     at_32_store_rlx(&ps[0].io_slice, slice);
-                    at_64_store_rlx(&ps[0].io_at, (uint64_t)mag__os_now());
                     at_32_store_rlx(&ps[0].runq.tail, at_32_load_rlx(&ps[0].runq.head) + length);
-                    bool with = leaves_it(&ps[0], 1, BRISK_BUSY), without = leaves_it(&ps[0], 1, BRISK_IDLE);
+                    bool with = leaves_it(&ps[0], busy, BRISK_BUSY), without = leaves_it(&ps[0], busy - 1, BRISK_IDLE);
                     T_EQ(with, without);
                     both[with]++;
                 }
-    T_GT(both[0], 100);
     T_GT(both[1], 100);
+    if (RUNQ_SIZE >= 256) /* in the hostile build a ring never has much */
+        T_GT(both[0], 100);
     memset(rt->ps, 0, sizeof rt->ps[0] * SOME);
     at_32_store_rlx(&rt->procs, 0);
     at_32_store_rlx(&rt->cores.free, 0);
