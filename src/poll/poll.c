@@ -19,9 +19,10 @@
  * Ordering    PL1  edges release (event) -> edges acquire (side_edges): without this a call could count an event whose data its
  *                  system call does not see.
  *             PL2  on, chunk release (start, add_chunk) -> acquire (is_on, peek): without this a descriptor could be seen unmade.
- *             PL4  lent release (return) -> acquire (lend): without this the next one to wait could write to what the last still reads.
  *             PL3  calls add release (leave), cas acquire (enter, close): without this the number could be closed before a call's
  *                  last use of it.
+ *             PL4  lent release (return) -> acquire (queue_begin): without this the next one to wait could write to what the last
+ *                  still reads.
  */
 #include "poll/poll.h"
 #include "arch/switch.h"

@@ -268,9 +268,10 @@ static bool ask(struct p *p, int64_t now)
     COUNT_OWNER(&p->count, polls);
     /* Where the machine is full a helper is late. It is to find the newest, who have a long way before them here as well, instead of
      * taking the oldest from the ring. */
-    bool rest = mag__globq_length(&mag__rt.globq) != 0 || (mag__netpoll_is_squeezed(p, 1) && is_too_much(p, h.n));
-    if (h.n != 0)
+    if (h.n != 0) {
+        bool rest = mag__globq_length(&mag__rt.globq) != 0 || (is_too_much(p, h.n) && mag__netpoll_is_squeezed(p, 1));
         n += deliver(p, &h, now, rest ? TO_GLOBAL : TO_RING);
+    }
     return n != 0;
 }
 
