@@ -4,7 +4,10 @@
 
 #include "os/os.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
 
 static int over;
 static uint32_t tid;
@@ -61,14 +64,47 @@ static void processor_time(void)
 /* Who runs is counted, on whatever core. */
 static void running_threads(void)
 {
-    uint32_t cores = 0, alone = mag__os_running(&cores);
-    T_GE(cores, 1);
-    if (alone == 0)
+    int watch = 0;
+    if (mag__os_running(&watch) == 0)
         T_SKIP("/proc/loadavg cannot be read here");
+    T_GE(watch, 1);
+    int first = watch;
     pthread_t t = start(computes);
     for (int i = 0; i < 100; i++)
-        T_GE(mag__os_running(&cores), 2);
+        T_GE(mag__os_running(&watch), 2);
+    T_EQ(watch, first);
     end(t);
+    mag__os_unwatch(watch);
+}
+
+/* What is watched was closed by somebody, and the number is another file's: nothing is taken from that, and it stays open. */
+static void another_file_in_its_place(void)
+{
+    static const char *const texts[] = {"", "0.10 0.20 0.30", "0.10 0.20 0.30 4", "0.10 0.20 0.30 x/5 6", "0.10 0.20 0.30 99999999999999/5 6"};
+    int watch = 0, fds[2];
+    if (mag__os_running(&watch) == 0)
+        T_SKIP("/proc/loadavg cannot be read here");
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        FILE *file = tmpfile();
+        fputs(texts[i], file);
+        fflush(file);
+        int number = watch;
+        T_EQ(dup2(fileno(file), number), number);
+        T_EQ(mag__os_running(&watch), 0);
+        T_EQ(watch, 0);
+        T_EQ(fcntl(number, F_GETFD), 0);
+        T_GE(mag__os_running(&watch), 1); /* under another number */
+        T_TRUE(watch != number);
+        close(number);
+        fclose(file);
+    }
+    T_EQ(pipe(fds), 0);
+    int number = watch;
+    T_EQ(dup2(fds[0], number), number);
+    T_EQ(mag__os_running(&watch), 0); /* and it does not wait for one to write */
+    close(fds[0]);
+    close(fds[1]);
+    close(number);
 }
 
 int main(int argc, char **argv)
@@ -76,5 +112,6 @@ int main(int argc, char **argv)
     t_init(argc, argv);
     T_RUN(processor_time);
     T_RUN(running_threads);
+    T_RUN(another_file_in_its_place);
     return t_done();
 }

@@ -154,7 +154,7 @@ static void a_record_is_lent_once(void)
     T_EQ(harvest(), 1);
     T_EQ(lent_told, 1);
     T_TRUE(lent(2, d, side_edges(d, POLL_READ), 0) == &x[2]); /* told, but the goroutine has not come for it yet */
-    mag__poll_return(first);
+    mag__poll_return(d, POLL_READ);
     T_TRUE(lent(3, d, side_edges(d, POLL_READ), 0) == first);
     struct poll_chain c;
     mag__poll_chain_init(&c);
@@ -181,7 +181,7 @@ static void *has_it_by_turns(void *arg)
             continue;
         T_EQ(w->ticket, me);
         had[me]++;
-        mag__poll_return(w);
+        mag__poll_return(shared, POLL_READ);
     }
     return NULL;
 }

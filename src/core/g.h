@@ -41,13 +41,13 @@ struct locals;
 
 /* Made when it is first needed, freed at the goroutine's end. */
 struct g_ext {
+    struct group *group;        /* of which it is a member; with the next two every call looks at it: they are on one line */
+    a32 shield;                 /* > 0: cancellation waits; the goroutine writes */
+    a32 spared;                 /* it failed the group itself */
     struct locals *locals;
-    struct group *group;        /* of which it is a member */
     struct g_ext *next, **link; /* in the group; its lock */
     struct g_ext *woken;        /* of those that a cancellation has decided and not yet made runnable */
     aptr g;                     /* whose this is, once it is spawned */
-    a32 shield;                 /* > 0: cancellation waits; the goroutine writes */
-    a32 spared;                 /* it failed the group itself */
 };
 
 struct g {
@@ -56,6 +56,7 @@ struct g {
     union {
         struct g *next;  /* in a queue or a free list */
         void *after_arg; /* waiting: what its after-step works on, and what it waits with */
+        void *warm;      /* in a ring, after a wait for a descriptor: that, most likely */
     };
     union {
         void *arg;       /* before the first run */

@@ -66,10 +66,11 @@ void mag__runq_put_many_owner(struct runq *q, struct g *const *from, uint32_t n)
 /* Who has waited for a descriptor goes on through several calls, and then asks whether it is cancelled. */
 static inline void runq_warm_deep(const struct g *g)
 {
-    uintptr_t sp = (uintptr_t)mag__arch_peek(&g->at);
+    uintptr_t sp = (uintptr_t)mag__arch_peek(&g->at), waited_for = (uintptr_t)mag__arch_peek(&g->warm);
+    __builtin_prefetch((void *)waited_for, 1);
     __builtin_prefetch(mag__arch_peek(&g->ext));
     __builtin_prefetch(&g->wait, 1);
-    for (int line = -2; line < 10; line++)
+    for (int line = -2; line < 12; line++)
         __builtin_prefetch((void *)(sp + (uintptr_t)(64 * line)), 1);
 }
 

@@ -121,7 +121,7 @@ static bool is_drained(const struct io *io)
 {
     const struct desc *d = io->d;
     return (at_32_load_rlx(&d->flags) & (DESC_STREAM | DESC_ODD)) == DESC_STREAM &&
-           at_32_load_rlx(&d->side[POLL_READ].drained) == io->seen;
+           at_32_load_rlx(&d->drained) == io->seen;
 }
 
 static ALWAYS_INLINE ssize_t ask_read(struct io *io, void *arg)
@@ -137,7 +137,7 @@ static ALWAYS_INLINE ssize_t ask_read(struct io *io, void *arg)
     ssize_t n =
         io_result(desc_is(d, DESC_SOCKET) ? RECV(io->fd, a->v->iov_base, room) : read(io->fd, a->v->iov_base, room));
     if (n > 0 && (size_t)n < room && desc_is(d, DESC_STREAM))
-        at_32_store_rlx(&d->side[POLL_READ].drained, io->seen);
+        at_32_store_rlx(&d->drained, io->seen);
     return n;
 }
 

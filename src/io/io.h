@@ -51,7 +51,7 @@ void mag__io_yield(const struct io *io);
 static ALWAYS_INLINE ssize_t mag__io_end(struct io *io, ssize_t result)
 {
     struct desc *d = io->d;
-    if (unlikely(at_32_load_rlx(&d->side[io->dir].waiting) != 0) && !io->drained)
+    if (unlikely(at_32_load_rlx(&d->waiting[io->dir]) != 0) && !io->drained)
         mag__fdwait_pass(d, io->dir);
     mag__poll_leave(&mag__m_self()->arena->poll, d);
     if (unlikely(at_32_load_rlx((a32 *)&mag_checkpoint_word) != 0) && io->deadline > MAG_TRY) /* it may never have to wait */

@@ -75,8 +75,11 @@ size_t mag__os_mapping_limit(void);
 /* ---- the machine ---- */
 
 int mag__os_cpus(void); /* that this process may run on, at least 1 */
-/* Threads that run or want to, of every process, the caller among them; 0 where that cannot be told. cores: that they share. */
-uint32_t mag__os_running(uint32_t *cores);
+/* All that are online, if this process may run on all of them, or 0: who runs may run on others. */
+uint32_t mag__os_cores(void);
+/* Threads that run or want to, of every process, the caller among them; 0 where that cannot be told. *watch: 0 at first, and what it leaves
+ * there for the next call is for mag__os_unwatch. */
+uint32_t mag__os_running(int *watch);
 uint64_t mag__os_random(void);
 /* The beginning of a small file, as a string. Its length, or negative. */
 int mag__os_read_file(const char *path, char *buf, size_t size);

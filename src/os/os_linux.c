@@ -417,20 +417,38 @@ int mag__os_cpus(void)
     return n;
 }
 
-/* "0.42 0.31 0.20 2/345 6789": the fourth is what runs or wants to, on all cores, of all that there is. */
-uint32_t mag__os_running(uint32_t *cores)
+uint32_t mag__os_cores(void)
 {
-    static a32 online; /* asking costs as much as the rest */
-    char text[128];
-    unsigned running = 0;
-    if (at_32_load_rlx(&online) == 0) {
-        long n = sysconf(_SC_NPROCESSORS_ONLN);
-        at_32_store_rlx(&online, n > 0 ? (uint32_t)n : 1);
-    }
-    *cores = at_32_load_rlx(&online);
-    if ((uint32_t)mag__os_cpus() < *cores)
-        return 0; /* what the others run on may be cores that are not ours */
-    return mag__os_read_file("/proc/loadavg", text, sizeof text) > 0 && sscanf(text, "%*s %*s %*s %u/", &running) == 1 ? running : 0;
+    int saved = errno;
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    errno = saved;
+    return online > 0 && mag__os_cpus() >= online ? (uint32_t)online : 0;
+}
+
+/* "0.42 0.31 0.20 2/345 6789": the fourth is what runs or wants to, on all cores, of all that there is. 0: it says something else. */
+static uint32_t running_of(const char *text)
+{
+    uint32_t running = 0;
+    for (int i = 0; i < 3; i++)
+        if ((text = strchr(text, ' ')) == NULL || *++text < '0' || *text > '9')
+            return 0;
+    for (; *text >= '0' && *text <= '9' && running < 1u << 20; text++)
+        running = running * 10 + (uint32_t)(*text - '0');
+    return *text == '/' ? running : 0;
+}
+
+/* A program that closes descriptors it does not know may have put something else here: that is not ours to close. */
+uint32_t mag__os_running(int *watch)
+{
+    char text[64] = "";
+    int saved = errno;
+    if (*watch == 0 && (*watch = open("/proc/loadavg", O_RDONLY | O_CLOEXEC)) <= 0)
+        *watch = 0;
+    uint32_t running = *watch != 0 && pread(*watch, text, sizeof text - 1, 0) > 0 ? running_of(text) : 0;
+    if (running == 0)
+        *watch = 0;
+    errno = saved;
+    return running;
 }
 
 int mag__os_read_file(const char *path, char *buf, size_t size)

@@ -33,7 +33,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { CHUNKS = 1 << 19, DESC_AHEAD = 8, WAIT_AHEAD = 4 };
+enum { CHUNKS = 1 << 19, DESC_AHEAD = 8, WAIT_AHEAD = 4, REGISTERED_BOTH = BACKEND_READ | BACKEND_WRITE };
 
 #define CHUNK_SIZE (POLL_CHUNK * sizeof(struct desc))
 #define TABLE_SIZE (CHUNKS * sizeof(aptr))
@@ -73,6 +73,7 @@ static struct desc *add_chunk(struct poll *p, unsigned i)
 }
 
 static int number(const struct desc *d) { return (int)at_32_load_rlx(&d->fd); }
+static unsigned registered(const struct desc *d) { return at_32_load_rlx(&d->flags) / DESC_REGISTERED; }
 
 struct desc *mag__poll_make(struct poll *p, int fd, int *error)
 {
@@ -115,14 +116,14 @@ void mag__poll_fini(struct poll *p)
 
 int mag__poll_enter_late(struct desc *d)
 {
-    uint64_t seen = at_64_load_rlx(&d->calls);
+    uint32_t seen = at_32_load_rlx(&d->calls);
     for (;;) {
         if ((seen & DESC_ENDING) != 0) { /* on its way back to the kernel, which will know what the number is then */
             mag__os_nap(1000);
-            seen = at_64_load_rlx(&d->calls);
+            seen = at_32_load_rlx(&d->calls);
         } else if ((seen & DESC_CLOSING) != 0) {
             return -EBADF;
-        } else if (at_64_cas_acq(&d->calls, &seen, seen + 1)) { /* PL3 */
+        } else if (at_32_cas_acq(&d->calls, &seen, seen + 1)) { /* PL3 */
             return 0;
         }
     }
@@ -143,21 +144,20 @@ static void forget(struct poll *p, struct desc *d)
 static int end(struct poll *p, struct desc *d)
 {
     mag__spin_take(&d->lock);
-    if (d->registered != 0) /* a duplicate, or a forked child, may keep the file: it must not speak to us any more */
+    if (registered(d) != 0) /* a duplicate, or a forked child, may keep the file: it must not speak to us any more */
         mag__backend_remove(&p->backend, number(d));
-    d->registered = 0;
     d->tag++;
     at_32_store_rlx(&d->flags, 0);
     mag__spin_give(&d->lock);
     int r = close(number(d)) == 0 || errno == EINTR ? 0 : -errno; /* interrupted or not, the number is free */
-    at_64_store_rel(&d->calls, 0);                                /* PL3 */
+    at_32_store_rel(&d->calls, 0);                                /* PL3 */
     return r;
 }
 
 void mag__poll_leave_last(struct poll *p, struct desc *d)
 {
-    uint64_t seen = DESC_CLOSING;
-    must(at_64_cas_acq(&d->calls, &seen, DESC_CLOSING | DESC_ENDING)); /* PL3 */
+    uint32_t seen = DESC_CLOSING;
+    must(at_32_cas_acq(&d->calls, &seen, DESC_CLOSING | DESC_ENDING)); /* PL3 */
     int saved = errno;
     forget(p, d);
     end(p, d);
@@ -168,27 +168,24 @@ void mag__poll_leave_last(struct poll *p, struct desc *d)
 
 void mag__poll_adopt(struct desc *d, uint32_t flags)
 {
-    while ((at_64_load_acq(&d->calls) & DESC_ENDING) != 0) /* PL3 */
+    while ((at_32_load_acq(&d->calls) & DESC_ENDING) != 0) /* PL3 */
         mag__os_nap(
             1000); /* the number's last life: its close(2) has returned it to us before the closer could say so */
     mag__spin_take(&d->lock);
     d->tag++;
-    d->registered = 0;
     at_32_store_rlx(&d->flags, DESC_OWN | flags);
-    for (int dir = 0; dir < 2; dir++)
-        at_32_store_rlx(&d->side[dir].drained, at_32_load_rlx(&d->side[dir].edges) - 1);
+    at_32_store_rlx(&d->drained, at_32_load_rlx(&d->edges[POLL_READ]) - 1);
     mag__spin_give(&d->lock);
 }
 
 int mag__poll_release(struct poll *p, struct desc *d)
 {
     mag__spin_take(&d->lock);
-    uint64_t calls = at_64_load_rlx(&d->calls);
+    uint32_t calls = at_32_load_rlx(&d->calls);
     int r = !desc_is(d, DESC_OWN) || (calls & DESC_CLOSING) != 0 ? -EBADF : calls != 0 ? -EBUSY : 0;
     if (r == 0) {
-        if (d->registered != 0)
+        if (registered(d) != 0)
             mag__backend_remove(&p->backend, number(d));
-        d->registered = 0;
         d->tag++;
         at_32_store_rlx(&d->flags, 0);
     }
@@ -198,22 +195,24 @@ int mag__poll_release(struct poll *p, struct desc *d)
 
 /* ---- queues ---- */
 
-static void link_locked(struct side *s, struct poll_wait *x, bool front)
+static void link_locked(struct desc *d, struct poll_wait *x, bool front)
 {
-    x->next = front ? s->first : NULL;
-    x->prev = front ? NULL : s->last;
-    *(x->prev != NULL ? &x->prev->next : &s->first) = x;
-    *(x->next != NULL ? &x->next->prev : &s->last) = x;
+    struct poll_queue *q = &d->queue[x->dir];
+    x->next = front ? q->first : NULL;
+    x->prev = front ? NULL : q->last;
+    *(x->prev != NULL ? &x->prev->next : &q->first) = x;
+    *(x->next != NULL ? &x->next->prev : &q->last) = x;
     x->queued = true;
-    at_32_bump_owner(&s->waiting, 1);
+    at_32_bump_owner(&d->waiting[x->dir], 1);
 }
 
-static void unlink_locked(struct side *s, struct poll_wait *x)
+static void unlink_locked(struct desc *d, struct poll_wait *x)
 {
-    *(x->prev != NULL ? &x->prev->next : &s->first) = x->next;
-    *(x->next != NULL ? &x->next->prev : &s->last) = x->prev;
+    struct poll_queue *q = &d->queue[x->dir];
+    *(x->prev != NULL ? &x->prev->next : &q->first) = x->next;
+    *(x->next != NULL ? &x->next->prev : &q->last) = x->prev;
     x->queued = false;
-    at_32_bump_owner(&s->waiting, (uint32_t)-1);
+    at_32_bump_owner(&d->waiting[x->dir], (uint32_t)-1);
 }
 
 void mag__poll_unqueue(struct poll_wait *x)
@@ -221,7 +220,7 @@ void mag__poll_unqueue(struct poll_wait *x)
     struct desc *d = x->d;
     mag__spin_take(&d->lock);
     if (x->queued)
-        unlink_locked(&d->side[x->dir], x);
+        unlink_locked(d, x);
     mag__spin_give(&d->lock);
 }
 
@@ -229,8 +228,8 @@ void mag__poll_unqueue(struct poll_wait *x)
 static unsigned wanted_locked(const struct desc *d)
 {
     unsigned wanted = 0;
-    for (int dir = 0; dir < 2; dir++)
-        for (struct poll_wait *x = d->side[dir].first; x != NULL; x = x->next)
+    for (enum poll_dir dir = POLL_READ; dir <= POLL_WRITE; dir++)
+        for (struct poll_wait *x = d->queue[dir].first; x != NULL; x = x->next)
             if (x->tag == d->tag) {
                 wanted |= 1u << dir;
                 break;
@@ -238,50 +237,56 @@ static unsigned wanted_locked(const struct desc *d)
     return wanted;
 }
 
+static void set_registered_locked(struct desc *d, unsigned more)
+{
+    if ((registered(d) & more) != more)
+        at_32_or_rlx(&d->flags, more * DESC_REGISTERED);
+}
+
 static uint64_t tag_of(const struct desc *d) { return (uint64_t)d->tag << 32 | (uint32_t)number(d); }
 
 static ALWAYS_INLINE int arm_own_locked(struct poll *p, struct desc *d, unsigned more)
 {
-    if (likely((d->registered & more) == more))
+    unsigned so_far = registered(d);
+    if (likely((so_far & more) == more))
         return 0;
-    int r = mag__backend_set(&p->backend, number(d), tag_of(d), d->registered | more, BACKEND_EDGE, d->registered != 0);
+    int r = mag__backend_set(&p->backend, number(d), tag_of(d), so_far | more, BACKEND_EDGE, so_far != 0);
     if (r >= 0)
-        d->registered |= more;
+        set_registered_locked(d, more);
     return r < 0 ? r : 0;
 }
 
 static int arm_foreign_locked(struct poll *p, struct desc *d, unsigned more)
 {
     unsigned all = wanted_locked(d) | more;
-    int r = mag__backend_set(&p->backend, number(d), tag_of(d), all, BACKEND_ONCE, d->registered != 0);
+    int r = mag__backend_set(&p->backend, number(d), tag_of(d), all, BACKEND_ONCE, registered(d) != 0);
     if (r ==
         1) { /* another file than before: who waits for that one waits for nothing, and must not be told of this one's */
         d->tag++;
-        at_32_store_rlx(&d->flags, 0);
+        at_32_and_rlx(&d->flags, (uint32_t)REGISTERED_BOTH * DESC_REGISTERED);
         r = mag__backend_set(&p->backend, number(d), tag_of(d), more, BACKEND_ONCE, true);
     }
     if (r >= 0)
-        d->registered = BACKEND_READ | BACKEND_WRITE;
+        set_registered_locked(d, REGISTERED_BOTH);
     return r < 0 ? r : 0;
 }
 
 int mag__poll_queue_end(struct poll *p, struct desc *d, struct poll_wait *x, uint32_t seen, bool front)
 {
-    struct side *s = &d->side[x->dir];
     int r;
     x->d = d;
     x->queued = false;
-    if ((at_64_load_rlx(&d->calls) & DESC_CLOSING) != 0)
+    if ((at_32_load_rlx(&d->calls) & DESC_CLOSING) != 0)
         r = -EBADF;
-    else if (at_32_load_rlx(&s->edges) != seen)
+    else if (at_32_load_rlx(&d->edges[x->dir]) != seen)
         r = 1;
     else
         r = desc_is(d, DESC_OWN) ? arm_own_locked(p, d, 1u << x->dir) : arm_foreign_locked(p, d, 1u << x->dir);
     if (r == 0) {
         x->tag = d->tag;
-        link_locked(s, x, front);
+        link_locked(d, x, front);
     } else if (x == &d->wait[x->dir]) {
-        mag__poll_return(x);
+        mag__poll_return(d, x->dir);
     }
     mag__spin_give(&d->lock);
     return r;
@@ -295,9 +300,9 @@ int mag__poll_queue(struct poll *p, struct desc *d, struct poll_wait *x, uint32_
 
 /* ---- telling ---- */
 
-static bool fire_locked(struct side *s, struct poll_wait *x, struct poll_chain *woken)
+static bool fire_locked(struct desc *d, struct poll_wait *x, struct poll_chain *woken)
 {
-    unlink_locked(s, x);
+    unlink_locked(d, x);
     enum poll_fired f = x->fire(x);
     if (f == POLL_READY) { /* it stays where it is until the caller makes it runnable */
         x->next = NULL;
@@ -309,15 +314,15 @@ static bool fire_locked(struct side *s, struct poll_wait *x, struct poll_chain *
 }
 
 /* Those who look, all of them (unless only those who take are asked for); of those who take, the first. */
-static void tell_locked(struct desc *d, struct side *s, bool looking, struct poll_chain *woken)
+static void tell_locked(struct desc *d, enum poll_dir dir, bool looking, struct poll_chain *woken)
 {
     bool taken = false;
-    for (struct poll_wait *x = s->first, *next; x != NULL; x = next) {
+    for (struct poll_wait *x = d->queue[dir].first, *next; x != NULL; x = next) {
         next = x->next;
         if (x->tag != d->tag || (x->watch ? !looking : taken))
             continue;
         bool watch = x->watch;
-        if (fire_locked(s, x, woken) && !watch)
+        if (fire_locked(d, x, woken) && !watch)
             taken = true;
     }
 }
@@ -325,18 +330,18 @@ static void tell_locked(struct desc *d, struct side *s, bool looking, struct pol
 void mag__poll_pass(struct desc *d, enum poll_dir dir, struct poll_chain *woken)
 {
     mag__spin_take(&d->lock);
-    tell_locked(d, &d->side[dir], false, woken);
+    tell_locked(d, dir, false, woken);
     mag__spin_give(&d->lock);
 }
 
 /* Lets nobody in any more. The number of calls inside, or -1: it is closing already. */
 static int64_t shut(struct desc *d)
 {
-    uint64_t seen = at_64_load_rlx(&d->calls);
+    uint32_t seen = at_32_load_rlx(&d->calls);
     do {
         if ((seen & DESC_CLOSING) != 0)
             return -1;
-    } while (!at_64_cas_acq(&d->calls, &seen, seen | DESC_CLOSING | (seen == 0 ? DESC_ENDING : 0))); /* PL3 */
+    } while (!at_32_cas_acq(&d->calls, &seen, seen | DESC_CLOSING | (seen == 0 ? DESC_ENDING : 0))); /* PL3 */
     return (int64_t)seen;
 }
 
@@ -352,9 +357,9 @@ int mag__poll_close(struct poll *p, struct desc *d, struct poll_chain *woken)
     if (inside < 0)
         return -EBADF;
     mag__spin_take(&d->lock);
-    for (int dir = 0; dir < 2; dir++)
-        while (d->side[dir].first != NULL)
-            fire_locked(&d->side[dir], d->side[dir].first, woken);
+    for (enum poll_dir dir = POLL_READ; dir <= POLL_WRITE; dir++)
+        while (d->queue[dir].first != NULL)
+            fire_locked(d, d->queue[dir].first, woken);
     mag__spin_give(&d->lock);
     return inside == 0 ? end(p, d) : 0;
 }
@@ -371,16 +376,15 @@ static void deliver(struct poll *p, const struct backend_event *e, struct poll_c
         bool came[2] = {e->read, e->write};
         if (e->odd)
             at_32_or_rlx(&d->flags, DESC_ODD);
-        for (int dir = 0; dir < 2; dir++)
+        for (enum poll_dir dir = POLL_READ; dir <= POLL_WRITE; dir++)
             if (came[dir]) {
-                struct side *s = &d->side[dir];
-                at_32_store_rel(&s->edges, at_32_load_rlx(&s->edges) + 1); /* PL1 */
-                tell_locked(d, s, true, woken);
+                at_32_store_rel(&d->edges[dir], at_32_load_rlx(&d->edges[dir]) + 1); /* PL1 */
+                tell_locked(d, dir, true, woken);
             }
         unsigned rest = desc_is(d, DESC_OWN) ? 0 : wanted_locked(d) & ~((unsigned)e->read | (unsigned)e->write << 1);
         if (rest != 0 && arm_foreign_locked(p, d, rest) < 0)
-            for (int dir = 0; dir < 2; dir++) /* they meet the error themselves */
-                tell_locked(d, &d->side[dir], true, woken);
+            for (enum poll_dir dir = POLL_READ; dir <= POLL_WRITE; dir++) /* they meet the error themselves */
+                tell_locked(d, dir, true, woken);
     }
     mag__spin_give(&d->lock);
 }

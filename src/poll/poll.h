@@ -33,15 +33,6 @@ struct poll_chain {
     unsigned n;
 };
 
-/* One direction. */
-struct side {
-    a32 edges;                      /* events so far; lock writes */
-    a32 drained;                    /* `edges` when a read last left nothing behind; a hint, of own stream sockets */
-    a32 waiting;                    /* length of the queue; lock writes */
-    a32 lent;                       /* desc.wait of this direction is somebody's; lock sets it */
-    struct poll_wait *first, *last; /* lock */
-};
-
 enum desc_flag {
     DESC_OWN = 1,        /* magpie opened it: O_NONBLOCK, registered at most once, closed by mag_close */
     DESC_SOCKET = 2,     /* known to be one; own ones only */
@@ -51,22 +42,32 @@ enum desc_flag {
     DESC_SLOW = 32,      /* a guess, of foreign ones: it cannot be asked not to block */
     DESC_FILE = 64,      /* on a disk: it can block whatever its mode; own ones only */
     DESC_DIRECT = 128,   /* and past the page cache */
+    DESC_REGISTERED = 256, /* times BACKEND_READ, BACKEND_WRITE: with the backend; lock */
 };
 
-#define DESC_CLOSING ((uint64_t)1 << 32) /* no call comes in any more */
-#define DESC_ENDING ((uint64_t)1 << 33)  /* and the last has left: the number is about to be given back */
+#define DESC_CLOSING ((uint32_t)1 << 30) /* no call comes in any more */
+#define DESC_ENDING ((uint32_t)1 << 31)  /* and the last has left: the number is about to be given back */
 
+struct poll_queue {
+    struct poll_wait *first, *last;
+};
+
+/* By direction where there are two. A message that is awaited, read and answered touches the first line, and wait[POLL_READ]. */
 struct desc {
-    ON_LINE a64 calls; /* those inside | DESC_CLOSING | DESC_ENDING */
+    ON_LINE a32 calls; /* those inside | DESC_CLOSING | DESC_ENDING */
     a32 flags;         /* enum desc_flag */
     struct spin lock;
-    a32 fd;              /* its number: whoever gets it writes it, and always the same */
-    uint32_t tag;        /* changes with the file behind the number; lock */
-    uint32_t registered; /* BACKEND_READ | BACKEND_WRITE, with the backend; lock */
-    struct side side[2];
-    struct desc *next_closing; /* struct poll's lock */
-    ON_LINE struct poll_wait wait[2]; /* for the first who waits in each direction */
+    a32 fd;                     /* its number: whoever gets it writes it, and always the same */
+    uint32_t tag;               /* changes with the file behind the number; lock */
+    a32 drained;                /* edges[POLL_READ] when a read last left nothing behind; a hint, of own stream sockets */
+    a32 edges[2];               /* events so far; lock writes */
+    a32 waiting[2];             /* length of the queue; lock writes */
+    a32 lent[2];                /* `wait` is somebody's; lock sets it */
+    struct poll_queue queue[2]; /* lock */
+    struct desc *next_closing;  /* struct poll's lock */
+    ON_LINE struct poll_wait wait[2]; /* for the first who waits */
 };
+_Static_assert(offsetof(struct desc, queue[POLL_WRITE]) == CACHE_LINE, "what a message touches is on one line");
 
 struct poll {
     a32 on; /* everything below is there; set once */
@@ -107,15 +108,15 @@ static inline struct desc *mag__poll_get(struct poll *p, int fd, int *error)
 int mag__poll_enter_late(struct desc *d);
 static inline int mag__poll_enter(struct desc *d)
 {
-    uint64_t seen = at_64_load_rlx(&d->calls);
-    if (likely((seen & (DESC_CLOSING | DESC_ENDING)) == 0) && likely(at_64_cas_acq(&d->calls, &seen, seen + 1))) /* PL3 */
+    uint32_t seen = at_32_load_rlx(&d->calls);
+    if (likely((seen & (DESC_CLOSING | DESC_ENDING)) == 0) && likely(at_32_cas_acq(&d->calls, &seen, seen + 1))) /* PL3 */
         return 0;
     return mag__poll_enter_late(d);
 }
 void mag__poll_leave_last(struct poll *p, struct desc *d);
 static inline void mag__poll_leave(struct poll *p, struct desc *d)
 {
-    if (unlikely(at_64_add_rel(&d->calls, (uint64_t)-1) == (DESC_CLOSING | 1))) /* PL3 */
+    if (unlikely(at_32_add_rel(&d->calls, (uint32_t)-1) == (DESC_CLOSING | 1))) /* PL3 */
         mag__poll_leave_last(p, d);
 }
 
@@ -133,14 +134,13 @@ int mag__poll_queue(struct poll *p, struct desc *d, struct poll_wait *x, uint32_
 static inline struct poll_wait *mag__poll_queue_begin(struct desc *d, enum poll_dir dir, struct poll_wait *own)
 {
     mag__spin_take(&d->lock);
-    struct side *s = &d->side[dir];
-    if (unlikely(at_32_load_acq(&s->lent) != 0)) /* PL4 */
+    if (unlikely(at_32_load_acq(&d->lent[dir]) != 0)) /* PL4 */
         return own;
-    at_32_store_rlx(&s->lent, 1);
+    at_32_store_rlx(&d->lent[dir], 1);
     return &d->wait[dir];
 }
 int mag__poll_queue_end(struct poll *p, struct desc *d, struct poll_wait *x, uint32_t seen, bool front);
-static inline void mag__poll_return(struct poll_wait *x) { at_32_store_rel(&x->d->side[x->dir].lent, 0); /* PL4 */ }
+static inline void mag__poll_return(struct desc *d, enum poll_dir dir) { at_32_store_rel(&d->lent[dir], 0); /* PL4 */ }
 /* Takes it out if it is still in. */
 void mag__poll_unqueue(struct poll_wait *x);
 /* What came may be more than the caller took: tells the next one. */
@@ -161,9 +161,9 @@ static inline void mag__poll_chain_init(struct poll_chain *c)
 
 static inline uint32_t side_edges(const struct desc *d, enum poll_dir dir)
 {
-    return at_32_load_acq(&d->side[dir].edges); /* PL1 */
+    return at_32_load_acq(&d->edges[dir]); /* PL1 */
 }
-static inline bool desc_is_closing(const struct desc *d) { return (at_64_load_rlx(&d->calls) & DESC_CLOSING) != 0; }
+static inline bool desc_is_closing(const struct desc *d) { return (at_32_load_rlx(&d->calls) & DESC_CLOSING) != 0; }
 static inline bool desc_is(const struct desc *d, uint32_t flags)
 {
     return (at_32_load_rlx(&d->flags) & flags) == flags;

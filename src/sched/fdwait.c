@@ -10,8 +10,8 @@
 
 struct fd_waiter {
     struct waiter w; /* first: what a goroutine's after_arg points to */
-    struct poll_wait own[2], *x[2];
-    unsigned n;
+    unsigned n;      /* directions */
+    struct poll_wait *x[2], own[2];
 };
 
 enum poll_fired mag__fdwait_fire(struct poll_wait *x)
@@ -29,11 +29,13 @@ static void leave(struct waiter *w)
 }
 
 /* It is in no queue any more, and whoever told it has let go of it. */
-static void give_back(struct fd_waiter *q)
+static void give_back(struct desc *d, struct fd_waiter *q)
 {
     for (unsigned i = 0; i < q->n; i++)
-        if (q->x[i] != &q->own[i])
-            mag__poll_return(q->x[i]);
+        if (q->x[i] == &d->wait[POLL_READ])
+            mag__poll_return(d, POLL_READ);
+        else if (q->x[i] == &d->wait[POLL_WRITE])
+            mag__poll_return(d, POLL_WRITE);
 }
 
 static int join(struct poll *p, struct desc *d, struct fd_waiter *q, const struct fd_want *want)
@@ -54,11 +56,11 @@ static int join(struct poll *p, struct desc *d, struct fd_waiter *q, const struc
 }
 
 /* It will not park after all. If it was told of something meanwhile, it asks again. */
-static int give_up(struct fd_waiter *q, int r)
+static int give_up(struct desc *d, struct fd_waiter *q, int r)
 {
     bool told = waiter_decide(&q->w, WAIT_LATE) == DECIDED_LOST && waiter_outcome(&q->w) == WAIT_WOKEN;
     leave(&q->w);
-    give_back(q);
+    give_back(d, q);
     return told ? 1 : r;
 }
 
@@ -71,7 +73,7 @@ int mag__fdwait(struct desc *d, const struct fd_want *want, int64_t deadline, co
     if (r == 0 && deadline != OS_FOREVER && unlikely(!mag__wait_arm(m, &q.w, deadline)))
         r = -ENOMEM;
     if (unlikely(r != 0)) {
-        r = give_up(&q, r);
+        r = give_up(d, &q, r);
     } else {
         at_64_bump_owner(&m->p->io_waits, 1);
         m = mag__wait_park(m, &q.w, want->dir[POLL_READ] ? WAIT_READ : WAIT_WRITE);
@@ -81,7 +83,7 @@ int mag__fdwait(struct desc *d, const struct fd_want *want, int64_t deadline, co
         enum wait_state how = waiter_outcome(&q.w);
         if (how != WAIT_WOKEN || q.n > 1)
             leave(&q.w);
-        give_back(&q);
+        give_back(d, &q);
         r = how != WAIT_WOKEN ? wait_error(how) : desc_is_closing(d) ? -EBADF : 0;
     }
     mag__token_leave(m);

@@ -21,18 +21,16 @@
  * Rejected    a sitter whenever an M is idle, as in Go: on two cores an echo server then pays a thread wake-up for most messages.
  */
 #include "sched/netpoll.h"
+#include "sched/cores.h"
 #include "sched/fdwait.h"
 
-enum { FEWEST = 8 };
+enum { FEWEST = 8, FEW = 32 };
 #define GLANCE_NS ((int64_t)50 * 1000)
 #define GLANCE_LATE ((int64_t)1000 * 1000)
 #define WORTH_NS ((int64_t)200 * 1000) /* of work in the ring call for a helper */
 #define MUCH_NS ((int64_t)1400 * 1000) /* the same, of slices shorter than a wake-up, where nobody knows if a core is free */
 #define BRISK_NS ((int64_t)500 * 1000)
-#define CORES_NS ((int64_t)5000 * 1000) /* between two looks for free cores */
-#define CORES_OLD_NS ((int64_t)1000 * 1000 * 1000) /* then what was seen of them is forgotten */
 #define SQUEEZED_NS ((int64_t)20 * 1000 * 1000) /* no P loses its core for so long */
-enum { CORES_LOOKS = 32, CORES_ONE = 1 << 16 };
 #define FRONT_NS ((int64_t)2000 * 1000) /* so long what is urgent may still be in the global queue */
 enum { WAKE_NS = 20000, LINGER_PAUSES = 128, LINGER_FIRST = 4, LINGER_LAST = 4096 };
 #define LINGER_NS ((int64_t)60 * 1000)
@@ -73,41 +71,18 @@ static uint32_t busy(void)
     return idle < procs ? procs - idle : 0;
 }
 
-/* Cores for Ps: as many as there are, less those that the threads of others take. sysmon counts them: a P's owner would look when it has much
- * to do, and that is when its clients sleep. A thread that sleeps for a moment now and then still needs its core, so an average of many
- * looks decides, and less than a quarter of a thread is none. */
-static void look_for_cores(int64_t now)
-{
-    struct cores *c = &mag__rt.cores;
-    uint32_t i = at_32_load_rlx(&mag__rt.asker), cores, running;
-    bool wanted = rt_procs() > 1 && at_64_load_rlx(&p_at(i)->io_at) != 0 && is_short(p_at(i));
-    if (now - c->at < (wanted ? CORES_NS : CORES_OLD_NS))
-        return;
-    c->at = now;
-    if (!wanted || (running = mag__os_running(&cores)) == 0) { /* it cannot be told here */
-        at_32_store_rlx(&c->free, 0);
-        return;
-    }
-    uint32_t ours = busy() + 1, most = 2 * cores;
-    int others = running > ours ? (int)(running - ours < most ? running - ours : most) * CORES_ONE : 0;
-    c->others = at_32_load_rlx(&c->free) == 0 ? others : c->others + (others - c->others) / CORES_LOOKS;
-    uint32_t taken = (uint32_t)(c->others + CORES_ONE * 3 / 4) / CORES_ONE;
-    at_32_store_rlx(&c->free, taken < cores ? cores - taken : 1);
-}
-
-/* Would n Ps have a core each, as far as is known? */
-static bool have_cores(uint32_t n)
-{
-    uint32_t free = at_32_load_rlx(&mag__rt.cores.free);
-    return free == 0 || n <= free;
-}
+/* So many Ps would not have a core each, and the others, who wait for the answers more often than not, have the rest: one more would only take
+ * it from them. Where the others want every core there is, it takes its share. */
+static bool is_full(uint32_t ps) { return !mag__cores_have(ps) && !mag__cores_are_contested(); }
 
 /* A helper is worth its wake-up only if the last of them would wait for long. Slices that end soon, as an echo server's do, are over
  * before a helper is awake, unless there are many or it has a core of its own. And whoever looks after the others sees it when a slice
  * does not end (sysmon.c). n of them; ps: that would be busy. */
 static bool is_much_for(const struct p *p, uint32_t n, uint32_t ps)
 {
-    bool cheap = !is_short(p) || (at_32_load_rlx(&mag__rt.cores.free) != 0 && have_cores(ps));
+    if (is_short(p) && is_full(ps))
+        return false;
+    bool cheap = !is_short(p) || (mag__cores_are_known() && mag__cores_have(ps));
     return (int64_t)n * at_32_load_rlx(&p->io_slice) > (cheap ? WORTH_NS : MUCH_NS);
 }
 static bool is_much(struct p *p) { return is_much_for(p, p_length(p), busy()); }
@@ -121,7 +96,7 @@ static bool asks_often(const struct p *p)
 bool mag__netpoll_is_squeezed(const struct p *p, uint32_t more)
 {
     int64_t at = (int64_t)at_64_load_rlx(&p->io_at);
-    return at != 0 && is_short(p) && !have_cores(busy() + more) && mag__os_now() - at < SQUEEZED_NS;
+    return at != 0 && is_short(p) && !mag__cores_have(busy() + more) && mag__os_now() - at < SQUEEZED_NS;
 }
 
 bool mag__netpoll_is_brisk(struct p *p, enum brisk_for who)
@@ -135,7 +110,7 @@ static bool another_asks(const struct p *p)
 {
     uint32_t i = at_32_load_rlx(&mag__rt.asker);
     return i != p->index && i < rt_procs() && !mag__idle_is(&mag__rt.idle, i) && asks_often(p_at(i)) &&
-           (!is_much(p_at(i)) || !have_cores(busy()));
+           (!is_much(p_at(i)) || !mag__cores_have(busy()));
 }
 
 static void learn_slice(struct p *p, int64_t now)
@@ -159,8 +134,12 @@ static void bring_to_ring(struct p *p, const struct poll_chain *c)
 {
     bool help = is_too_much(p, c->n);
     for (struct poll_wait *x = c->first, *next; x != NULL; x = next) {
+        struct g *g = mag__fdwait_who(x);
         next = x->next; /* from here on it may be gone */
-        mag__wake_quietly(p, mag__fdwait_who(x));
+        g_set_runnable(g);
+        g->warm = x->d;
+        mag__arch_prefetch_stack(&g->at);
+        mag__wake_quietly(p, g);
     }
     if (help)
         mag__wake_searcher(&p->count);
@@ -251,19 +230,25 @@ void mag__netpoll_bring_first(const struct harvest *h)
 /* ---- in the search ---- */
 
 /* At most as many as the ring has room for: what spilled from it into the global queue would fall behind all that comes later. In
- * the kernel they wait in the order in which they came. */
+ * the kernel they wait in the order in which they came. And only a few where nobody will come to help: what the kernel touched to tell of
+ * them, and we to wake them, is still in the cache when they run. */
+static unsigned most_wanted(const struct p *p)
+{
+    uint32_t room = RUNQ_SIZE - mag__runq_length(&p->runq), most = is_short(p) && (rt_procs() == 1 || is_full(busy() + 1)) ? FEW : HARVEST;
+    return room < FEWEST ? FEWEST : room < most ? room : most;
+}
+
 static bool ask(struct p *p, int64_t now)
 {
     struct harvest h;
     if (!sit())
         return false;
     uint32_t n = let_global_first(p, now);
-    uint32_t room = RUNQ_SIZE - mag__runq_length(&p->runq), most = room < FEWEST ? FEWEST : room < HARVEST ? room : HARVEST;
     at_64_store_rlx(&mag__rt.polled_at, (uint64_t)now);
     if (at_32_load_rlx(&mag__rt.asker) != p->index)
         at_32_store_rlx(&mag__rt.asker, p->index);
     learn_slice(p, now);
-    h.n = mag__backend_wait(&rt_poll()->backend, h.events, most, 0);
+    h.n = mag__backend_wait(&rt_poll()->backend, h.events, most_wanted(p), 0);
     rise();
     COUNT_OWNER(&p->count, polls);
     /* Where the machine is full a helper is late. It is to find the newest, who have a long way before them here as well, instead of
@@ -368,7 +353,8 @@ void mag__netpoll_unpark(struct m *m)
 
 void mag__netpoll_look(int64_t now, int64_t *pause)
 {
-    look_for_cores(now);
+    const struct p *asker = p_at(at_32_load_rlx(&mag__rt.asker));
+    mag__cores_look(now, busy() + 1, at_64_load_rlx(&asker->io_at) != 0 && is_short(asker));
     if (mag__netpoll_is_kept() || is_asked())
         return;
     int i = mag__idle_take_any(&mag__rt.idle, 0);

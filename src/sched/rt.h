@@ -157,9 +157,12 @@ struct lingering {
 
 /* What is left of the machine for the Ps: netpoll.c. */
 struct cores {
-    a32 free;   /* 0: nobody knows; sysmon writes */
-    int64_t at; /* these two: sysmon only. When it last looked */
-    int others; /* threads of others that want a core, on average; in netpoll.c's unit */
+    a32 free;           /* 0: nobody knows; sysmon writes */
+    a32 contested;      /* not even one is; sysmon writes */
+    int64_t at, all_at; /* the rest is sysmon's. When it last looked, and asked how many there are */
+    uint32_t all;       /* 0: it cannot be told who else is on them */
+    int others;         /* threads of others that want a core, on average; in cores.c's unit */
+    int watch;          /* mag__os_running's */
 };
 
 struct rt {

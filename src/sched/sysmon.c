@@ -14,6 +14,7 @@
  *                   without this an M could start to run while sysmon goes to sleep, and nobody would look after it.
  */
 #include "base/panic.h"
+#include "sched/cores.h"
 #include "sched/netpoll.h"
 #include "sched/sched.h"
 
@@ -316,4 +317,5 @@ void mag__sysmon_stop(void)
     mag__sysmon_wake();
     mag__os_thread_join(&mag__rt.sysmon);
     mag__retake_stop();
+    mag__cores_stop();
 }
