@@ -40,7 +40,7 @@ void mag__cores_look(int64_t now, uint32_t ours, bool wanted)
     int others = running > ours ? (int)(running - ours < most ? running - ours : most) * ONE : 0;
     c->others = mag__cores_are_known() ? c->others + (others - c->others) / LOOKS : others;
     uint32_t taken = (uint32_t)(c->others + ONE * 3 / 4) / ONE;
-    at_32_store_rlx(&c->contested, taken >= c->all);
+    at_32_store_rlx(&c->contested, (uint32_t)c->others >= c->all * ONE - ONE / 4);
     at_32_store_rlx(&c->free, taken < c->all ? c->all - taken : 1);
 }
 

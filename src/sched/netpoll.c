@@ -31,6 +31,7 @@ enum { FEWEST = 8, FEW = 32 };
 #define MUCH_NS ((int64_t)1400 * 1000) /* the same, of slices shorter than a wake-up, where nobody knows if a core is free */
 #define BRISK_NS ((int64_t)500 * 1000)
 #define SQUEEZED_NS ((int64_t)20 * 1000 * 1000) /* no P loses its core for so long */
+#define PATIENCE_NS ((int64_t)500 * 1000 * 1000)
 #define FRONT_NS ((int64_t)2000 * 1000) /* so long what is urgent may still be in the global queue */
 enum { WAKE_NS = 20000, LINGER_PAUSES = 128, LINGER_FIRST = 4, LINGER_LAST = 4096 };
 #define LINGER_NS ((int64_t)60 * 1000)
@@ -72,15 +73,19 @@ static uint32_t busy(void)
 }
 
 /* So many Ps would not have a core each, and the others, who wait for the answers more often than not, have the rest: one more would only take
- * it from them. Where the others want every core there is, it takes its share. */
-static bool is_full(uint32_t ps) { return !mag__cores_have(ps) && !mag__cores_are_contested(); }
+ * it from them. Not where the others want every core there is: there it gets its share; nor where p's owner has not caught up with what
+ * comes for a while. */
+static bool is_full(const struct p *p, uint32_t ps)
+{
+    return !mag__cores_have(ps) && !mag__cores_are_contested() && mag__os_now() - (int64_t)at_64_load_rlx(&p->dry_at) < PATIENCE_NS;
+}
 
 /* A helper is worth its wake-up only if the last of them would wait for long. Slices that end soon, as an echo server's do, are over
  * before a helper is awake, unless there are many or it has a core of its own. And whoever looks after the others sees it when a slice
  * does not end (sysmon.c). n of them; ps: that would be busy. */
 static bool is_much_for(const struct p *p, uint32_t n, uint32_t ps)
 {
-    if (is_short(p) && is_full(ps))
+    if (is_short(p) && is_full(p, ps))
         return false;
     bool cheap = !is_short(p) || (mag__cores_are_known() && mag__cores_have(ps));
     return (int64_t)n * at_32_load_rlx(&p->io_slice) > (cheap ? WORTH_NS : MUCH_NS);
@@ -213,6 +218,7 @@ void mag__netpoll_bring_in(struct p *p, const struct harvest *h)
     if (p != NULL) {
         int64_t now = mag__os_now();
         at_64_store_rlx(&p->io_at, (uint64_t)now);
+        at_64_store_rlx(&p->dry_at, (uint64_t)now); /* it was asleep */
         p->io_tick = at_32_load_rlx(&p->tick);
         deliver(p, h, now, TO_RING);
     } else if (mag__foreign_enter() == 0) {
@@ -234,7 +240,7 @@ void mag__netpoll_bring_first(const struct harvest *h)
  * them, and we to wake them, is still in the cache when they run. */
 static unsigned most_wanted(const struct p *p)
 {
-    uint32_t room = RUNQ_SIZE - mag__runq_length(&p->runq), most = is_short(p) && (rt_procs() == 1 || is_full(busy() + 1)) ? FEW : HARVEST;
+    uint32_t room = RUNQ_SIZE - mag__runq_length(&p->runq), most = is_short(p) && (rt_procs() == 1 || is_full(p, busy() + 1)) ? FEW : HARVEST;
     return room < FEWEST ? FEWEST : room < most ? room : most;
 }
 
@@ -248,8 +254,11 @@ static bool ask(struct p *p, int64_t now)
     if (at_32_load_rlx(&mag__rt.asker) != p->index)
         at_32_store_rlx(&mag__rt.asker, p->index);
     learn_slice(p, now);
-    h.n = mag__backend_wait(&rt_poll()->backend, h.events, most_wanted(p), 0);
+    unsigned most = most_wanted(p);
+    h.n = mag__backend_wait(&rt_poll()->backend, h.events, most, 0);
     rise();
+    if (h.n < most)
+        at_64_store_rlx(&p->dry_at, (uint64_t)now);
     COUNT_OWNER(&p->count, polls);
     /* Where the machine is full a helper is late. It is to find the newest, who have a long way before them here as well, instead of
      * taking the oldest from the ring. */

@@ -72,6 +72,7 @@ struct p {
     struct counters count;
     struct stack_cache stacks;
     struct timers timers;
+    a64 dry_at;               /* when it last brought fewer than were asked for */
     a64 io_at;                /* when the kernel was last asked for events, 0: the P has been idle since; others read it */
     uint32_t io_tick;         /* and tick then */
     a32 io_slice;             /* ns that a slice took lately, by that; others read it */
