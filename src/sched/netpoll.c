@@ -10,8 +10,8 @@
  * One asks    while a P's owner asks often and can do alone what comes, the other Ps leave the events to it: two would only take them from
  *             each other, and the core from whoever waits for the answers.
  * Helpers     are called when what is in the ring is worth a wake-up: of slices that are shorter than that, only if there is a core for
- *             one more thread, or if there is very much. In the latter case the helper is late and finds the newest, in the global queue;
- *             the oldest stay where they are next.
+ *             one more thread (cores.c), or if there is very much and the machine is not just full. In the latter case the helper is late and
+ *             finds the newest, in the global queue; the oldest stay where they are next.
  * Seat        one thread at a time asks. Who finds the seat taken need not: an event wakes the sitter at once, and a P's owner
  *             is on its way with what it found.
  * Counting    each P counts the waits that began on it up and those that ended on it down: the sum is the number of goroutines
