@@ -437,16 +437,21 @@ static uint32_t running_of(const char *text)
     return *text == '/' ? running : 0;
 }
 
-/* A program that closes descriptors it does not know may have put something else here: that is not ours to close. */
-uint32_t mag__os_running(int *watch)
+static uint32_t read_running(int fd)
 {
     char text[64] = "";
-    int saved = errno;
-    if (*watch == 0 && (*watch = open("/proc/loadavg", O_RDONLY | O_CLOEXEC)) <= 0)
-        *watch = 0;
-    uint32_t running = *watch != 0 && pread(*watch, text, sizeof text - 1, 0) > 0 ? running_of(text) : 0;
-    if (running == 0)
-        *watch = 0;
+    return pread(fd, text, sizeof text - 1, 0) > 0 ? running_of(text) : 0;
+}
+
+/* A program that closes descriptors it does not know may have put something else there: that is not ours to close. Nor is what says nothing
+ * kept: some systems that pass for Linux count nobody. */
+uint32_t mag__os_running(int *watch)
+{
+    int saved = errno, fd = *watch != 0 ? *watch : open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    uint32_t running = fd > 0 ? read_running(fd) : 0;
+    if (running == 0 && *watch == 0 && fd >= 0)
+        close(fd);
+    *watch = running != 0 ? fd : 0;
     errno = saved;
     return running;
 }

@@ -17,7 +17,7 @@ enum { LOOKS = 32, ONE = 1 << 16 };
 static void forget(struct cores *c)
 {
     at_32_store_rlx(&c->free, 0);
-    if (c->watch != 0)
+    if (c->watch != 0 && mag__os_running(&c->watch) != 0) /* it is still ours */
         mag__os_unwatch(c->watch);
     c->watch = 0;
 }
@@ -33,7 +33,8 @@ void mag__cores_look(int64_t now, uint32_t ours, bool wanted)
     }
     c->at = now;
     uint32_t running = wanted && c->all != 0 ? mag__os_running(&c->watch) : 0, most = 2 * c->all;
-    if (running == 0) { /* nobody asks, or it cannot be told here */
+    if (running == 0) { /* nobody asks, or it cannot be told here: it may be in a while */
+        c->all = wanted ? 0 : c->all;
         forget(c);
         return;
     }

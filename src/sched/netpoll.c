@@ -140,11 +140,11 @@ static void bring_to_ring(struct p *p, const struct poll_chain *c)
     bool help = is_too_much(p, c->n);
     for (struct poll_wait *x = c->first, *next; x != NULL; x = next) {
         struct g *g = mag__fdwait_who(x);
-        next = x->next; /* from here on it may be gone */
+        next = x->next;
         g_set_runnable(g);
         g->warm = x->d;
         mag__arch_prefetch_stack(&g->at);
-        mag__wake_quietly(p, g);
+        mag__wake_quietly(p, g); /* from here on it may be gone, and x with it */
     }
     if (help)
         mag__wake_searcher(&p->count);
@@ -254,10 +254,10 @@ static bool ask(struct p *p, int64_t now)
     if (at_32_load_rlx(&mag__rt.asker) != p->index)
         at_32_store_rlx(&mag__rt.asker, p->index);
     learn_slice(p, now);
-    unsigned most = most_wanted(p);
-    h.n = mag__backend_wait(&rt_poll()->backend, h.events, most, 0);
+    bool empty = n == 0 && p_is_empty(p);
+    h.n = mag__backend_wait(&rt_poll()->backend, h.events, most_wanted(p), 0);
     rise();
-    if (h.n < most)
+    if (empty && h.n < FEW)
         at_64_store_rlx(&p->dry_at, (uint64_t)now);
     COUNT_OWNER(&p->count, polls);
     /* Where the machine is full a helper is late. It is to find the newest, who have a long way before them here as well, instead of

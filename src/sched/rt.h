@@ -72,7 +72,7 @@ struct p {
     struct counters count;
     struct stack_cache stacks;
     struct timers timers;
-    a64 dry_at;               /* when it last brought fewer than were asked for */
+    a64 dry_at;               /* when it last had nothing to do and found few events; others read it */
     a64 io_at;                /* when the kernel was last asked for events, 0: the P has been idle since; others read it */
     uint32_t io_tick;         /* and tick then */
     a32 io_slice;             /* ns that a slice took lately, by that; others read it */
@@ -156,10 +156,10 @@ struct lingering {
     a32 more;  /* so many more than usual are wanted before one stays awake: it was in vain */
 };
 
-/* What is left of the machine for the Ps: netpoll.c. */
+/* What is left of the machine for the Ps: cores.c. */
 struct cores {
     a32 free;           /* 0: nobody knows; sysmon writes */
-    a32 contested;      /* not even one is; sysmon writes */
+    a32 contested;      /* the others want them all; sysmon writes */
     int64_t at, all_at; /* the rest is sysmon's. When it last looked, and asked how many there are */
     uint32_t all;       /* 0: it cannot be told who else is on them */
     int others;         /* threads of others that want a core, on average; in cores.c's unit */
