@@ -24,9 +24,8 @@ WRAPPER = shlex.split(os.environ.get('MESON_EXE_WRAPPER', ''))
 LIMIT = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 FDS = LIMIT if LIMIT != resource.RLIM_INFINITY else 1 << 20
 resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, LIMIT))
-
-
 OWN = 3  # descriptors that come with the first connection and stay: the poller's, and what sysmon looks through
+
 
 class Server:
     def __init__(self, *command, fds=None, stop=PATIENCE):
