@@ -186,6 +186,36 @@ static void go_45867_work_conservation(void)
         unattended(procs, meetings);
 }
 
+/* ---- neither here nor there ----
+ * A P that was not counted as searching took several goroutines out of the global queue. Before it had put them into its ring another
+ * one gave up, saw them in neither, and nobody told it of them. */
+
+static void from_outside(void)
+{
+    uint64_t random = t_state.seed;
+    int64_t end = mag_in(60 * MAG_S * t_state.slow);
+    for (long i = 0; i < t_scale(ROUNDS / 2); i++) {
+        mag_wg few = {0};
+        step.there = 0;
+        step.n = mag_procs();
+        mag_wg_add(&step.wg, step.n);
+        mag_wg_add(&few, step.n);
+        for (int k = 0; k < step.n; k++)
+            T_EQ(mag_go(done, &few), 0); /* whoever has run these looks into the queue */
+        spin_ns(t_random_r(&random) % 3000);
+        for (int k = 0; k < step.n; k++)
+            T_EQ(mag_go(meets_the_others, NULL), 0);
+        T_EQ(mag_wg_wait(&step.wg, end), 0);
+        T_EQ(mag_wg_wait(&few, end), 0);
+    }
+}
+
+static void moved_from_queue_to_queue(void)
+{
+    for (int procs = 2; procs <= 4; procs++)
+        unattended(procs, from_outside);
+}
+
 /* ---- passed over ----
  * A runnext has had its turns and the ring gets one: nobody was told of the goroutine that now waits in runnext, who searched has
  * passed by already, and who comes from the ring computes for long. */
@@ -238,6 +268,7 @@ int main(int argc, char **argv)
     T_RUN(go_55160_the_global_queue_counts);
     T_RUN(julia_36699_asleep_beside_a_task);
     T_RUN(go_45867_work_conservation);
+    T_RUN(moved_from_queue_to_queue);
     T_RUN(a_runnext_passed_over_is_told);
     return t_done();
 }

@@ -47,6 +47,13 @@ static void rotate(struct p *p)
     else
         mag__globq_return_crate(q, out);
     mag__runq_put_many_owner(&p->runq, in, n); /* no more than just left it */
+    mag__find_moved(p);
+}
+
+void mag__find_moved(struct p *p)
+{
+    if (rt_procs() > 1 && mag__idle_somebody(&mag__rt.idle) && mag__find_any_work())
+        mag__wake_searcher(&p->count);
 }
 
 struct g *mag__find_one_global(struct p *p)
@@ -102,7 +109,11 @@ struct g *mag__find_global(struct p *p)
     if (n == 0)
         return NULL;
     COUNT_OWNER(&p->count, global_gets);
-    mag__runq_put_many_owner(&p->runq, at + 1, n - 1); /* the ring was empty, the share is at most half of it */
+    if (n > 1) {
+        hostile_point(); /* nobody sees them */
+        mag__runq_put_many_owner(&p->runq, at + 1, n - 1); /* the ring was empty, the share is at most half of it */
+        mag__find_moved(p);
+    }
     return at[0];
 }
 
@@ -182,8 +193,11 @@ static struct g *steal_stuck(struct p *p)
     struct g *g = steal_queued(p, p_at(i), &n);
     if (g == NULL && (g = steal_next(p_at(i))) != NULL)
         n = 1;
-    if (g != NULL)
+    if (g != NULL) {
         count_stolen(p, n);
+        if (n > 1)
+            mag__find_moved(p);
+    }
     return g;
 }
 

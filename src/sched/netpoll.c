@@ -185,6 +185,8 @@ static uint32_t let_global_first(struct p *p, int64_t now)
         have = mag__globq_share(have, rt_procs());
     uint32_t n = mag__globq_get_many(&mag__rt.globq, at, have < room ? have : room);
     mag__runq_put_many_owner(&p->runq, at, n);
+    if (n > 1)
+        mag__find_moved(p);
     return n;
 }
 

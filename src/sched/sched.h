@@ -176,6 +176,9 @@ void mag__wake_searcher(struct counters *count);
 struct g *mag__find_next(struct m *m);
 /* Is there work that a searcher would find? */
 bool mag__find_any_work(void);
+/* p's owner has moved several from one queue to another, and was not counted as searching: whoever gave up while they were in neither is
+ * told of them. */
+void mag__find_moved(struct p *p);
 
 /* ---- park.c: leaving and coming back ---- */
 
