@@ -188,7 +188,8 @@ static void go_45867_work_conservation(void)
 
 /* ---- neither here nor there ----
  * A P that was not counted as searching took several goroutines out of the global queue. Before it had put them into its ring another
- * one gave up, saw them in neither, and nobody told it of them. */
+ * one gave up, saw them in neither, and nobody told it of them. And a searcher gave up, saw that two had come after all, took the
+ * first and told nobody of the second: who had published it had counted on the search. */
 
 static void from_outside(void)
 {

@@ -10,7 +10,8 @@
  *             drops the count, fences, looks whether there is more, and passes the baton if there is.
  *             Giving up looks again whether it had searched or not: a publisher that found no idle P relies on it.
  *             Who moves Gs from one source to another has hidden them for a moment, and publishes them like new ones (mag__find_moved),
- *             unless it counts as searching: then it passes the baton anyhow.
+ *             unless it counts as searching: then it passes the baton anyhow. So does a searcher that gave up and saw work after all:
+ *             it counts no longer, but it did when the work was published.
  *             Left to sysmon: what lies with a P that is about to be through with it (mag__netpoll_is_brisk), if it is not.
  * Ordering    IDL1  bit release (put) -> bit acquire (take): without this the new owner of a P could see its ring, caches
  *                   and counters as they were before its last owner used them.

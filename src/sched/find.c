@@ -382,6 +382,7 @@ static COLD bool attend(struct m *m)
 
 struct g *mag__find_next(struct m *m)
 {
+    bool relied_on = false; /* it gave up searching, and there was work after all: perhaps for more than one */
     for (;;) {
         if (m->p == NULL && !mag__m_park(m))
             return NULL;
@@ -420,13 +421,19 @@ struct g *mag__find_next(struct m *m)
         if (g != NULL) {
             if (m->searching)
                 pass_the_baton(m);
+            else if (relied_on)
+                mag__find_moved(p);
             return g;
         }
         if (unlikely(at_32_load_rlx(&p->attention) != (crowd ? ATTEND_CROWD : 0)))
             continue;
         if (mag__netpoll_linger(p))
             continue;
-        if (!give_up(m) && !mag__m_park(m))
+        relied_on |= m->searching;
+        if (give_up(m))
+            continue;
+        relied_on = false;
+        if (!mag__m_park(m))
             return NULL;
     }
 }

@@ -71,6 +71,12 @@ static void two_ps_asleep_endless(void)
     start(2, 2, false);
     endless = true;
 }
+static void two_ps_first_asleep_endless(void)
+{
+    start(2, 1, false);
+    at_32_store_rlx(&idle.searching, 1);
+    endless = true;
+}
 static void one_p_asleep(void) { start(1, 1, false); }
 static void one_p_to_be(void)
 {
@@ -130,9 +136,8 @@ static struct g *take_work(void)
     return NULL;
 }
 
-static bool run_one(unsigned with_p)
+static bool run(unsigned with_p, struct g *x)
 {
-    struct g *x = take_work();
     if (x == NULL)
         return false;
     p[m_of(with_p)].runs++;
@@ -140,6 +145,8 @@ static bool run_one(unsigned with_p)
     M_TRUE(model_tally(&done[x - g]) == 1);
     return true;
 }
+
+static bool run_one(unsigned with_p) { return run(with_p, take_work()); }
 
 /* ---- the protocol ---- */
 
@@ -165,16 +172,25 @@ static void pass_the_baton(void)
         wake_searcher();
 }
 
+/* Others relied on it, or what it moved was not to be seen. */
+static void moved(void)
+{
+    if (mag__idle_somebody(&idle) && any_work())
+        wake_searcher();
+}
+
 /* An M with P `i`: works while there is work, tries to be the one that searches, gives up. False: it has work for good;
  * otherwise it has no P any more. */
-static bool work_until_dry(unsigned i, bool searching)
+static bool work_until_dry(unsigned i, bool searching, bool relied_on)
 {
     do {
         for (;;) {
             if (run_one(i)) {
                 if (searching)
                     pass_the_baton();
-                searching = false;
+                else if (relied_on)
+                    moved();
+                searching = relied_on = false;
                 if (endless)
                     return false;
             } else if (searching || !(searching = mag__idle_search_begin(&idle))) {
@@ -183,16 +199,18 @@ static bool work_until_dry(unsigned i, bool searching)
         }
         p[m_of(i)].runs++;
         mag__idle_put(&idle, i, searching);
+        relied_on |= searching;
         searching = false;
     } while (any_work() && mag__idle_take(&idle, i));
     return true;
 }
 
-static void m(unsigned i, bool searching)
+static void m(unsigned i, bool searching, bool relied_on)
 {
-    while (work_until_dry(i, searching)) {
+    while (work_until_dry(i, searching, relied_on)) {
         mag__parker_park(&parker[m_of(i)], OS_FOREVER);
         searching = true; /* whoever woke us counted us */
+        relied_on = false;
     }
 }
 
@@ -203,27 +221,28 @@ static void m_gives_up(unsigned i, bool searching)
     p[m_of(i)].runs++;
     mag__idle_put(&idle, i, searching);
     if (any_work() && mag__idle_take(&idle, i)) {
-        m(i, false);
+        m(i, false, searching);
     } else {
         mag__parker_park(&parker[m_of(i)], OS_FOREVER);
-        m(i, true);
+        m(i, true, false);
     }
 }
 
-static void m0(void) { m(0, false); }
-static void m1(void) { m(1, false); }
+static void m0(void) { m(0, false, false); }
+static void m1(void) { m(1, false, false); }
 static void m0_gives_up(void) { m_gives_up(0, false); }
 static void m0_gives_up_search(void) { m_gives_up(0, true); }
 static void m1_gives_up(void) { m_gives_up(1, false); }
+static void m1_gives_up_search(void) { m_gives_up(1, true); }
 static void m0_sleeps(void)
 {
     mag__parker_park(&parker[0], OS_FOREVER);
-    m(0, true);
+    m(0, true, false);
 }
 static void m1_sleeps(void)
 {
     mag__parker_park(&parker[1], OS_FOREVER);
-    m(1, true);
+    m(1, true, false);
 }
 
 /* The first P whose bit is in another word. */
@@ -266,7 +285,26 @@ static void returner(void)
 {
     int i = mag__idle_take_any(&idle, 0);
     if (i >= 0)
-        work_until_dry((unsigned)i, false);
+        work_until_dry((unsigned)i, false, false);
+}
+
+/* What is there goes from one queue to another, and one of it is run for good. */
+static void two_ps_endless_both_there(void)
+{
+    start(2, 0, false);
+    endless = true;
+    publish(0);
+    publish(1);
+}
+
+static void m1_moves(void)
+{
+    struct g *keeps = take_work(), *moves = take_work();
+    M_TRUE(run(1, keeps));
+    if (moves == NULL)
+        return;
+    at_32_store_rel(&flag[moves - g], 1);
+    moved();
 }
 
 /* ---- who owns a P ---- */
@@ -319,6 +357,8 @@ static const struct model_case cases[] = {
     {"two Ms", two_ps, {m0_gives_up, m1_gives_up, publisher_of_both}, quiet, BOTH, 2, 1},
     {"two Ms, the searcher finds", two_ps_one_searches, {m0_gives_up_search, m1, publisher_of_both}, quiet, BOTH, 2, 1},
     {"two Ms, endless work", two_ps_asleep_endless, {m0_sleeps, m1_sleeps, publisher_of_both}, quiet},
+    {"two Ms, who gives up was relied on", two_ps_first_asleep_endless, {m0_sleeps, m1_gives_up_search, publisher_of_both}, quiet},
+    {"two Ms, work is moved", two_ps_endless_both_there, {m0_gives_up, m1_moves}, quiet},
     {"a new P", one_p_to_be, {m1_grows_and_gives_up, publisher_0}, quiet, M0},
     {"a goroutine comes back", one_p_asleep, {m0_sleeps, publisher_0, returner}, quiet, M0},
     {"a goroutine comes back, M gives up", one_p, {m0_gives_up, publisher_0, returner}, quiet, M0, .stale = 1},
