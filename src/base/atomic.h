@@ -112,6 +112,16 @@ MODEL_PTR_RMW(acqrel, __ATOMIC_ACQ_REL)
 #undef AT_DEFINE
 #undef AT_DEFINE_NUMBER
 
+/* The fence, where a read-modify-write lies between that store and here: on x86 it was one. */
+static inline void at_fence_seq_after_rmw(void)
+{
+#if defined(__x86_64__) && !defined(MAG_MODEL) && !defined(MAG_TSAN)
+    compiler_barrier();
+#else
+    at_fence_seq();
+#endif
+}
+
 /* A store and a full fence after it: one instruction where an exchange is both. */
 static inline void at_32_store_fence(a32 *a, uint32_t v)
 {

@@ -36,12 +36,16 @@ enum g_flag {
 enum g_reason { WAIT_NONE, WAIT_WG, WAIT_SLEEP, WAIT_SEND, WAIT_RECEIVE, WAIT_SELECT, WAIT_MUTEX, WAIT_RWMUTEX, WAIT_COND,
                 WAIT_SEM, WAIT_ONCE, WAIT_GROUP, WAIT_READ, WAIT_WRITE, WAIT_FILE, WAIT_MAX };
 
-struct group;
 struct locals;
 
 /* Made when it is first needed, freed at the goroutine's end. */
+/* What every call of a member looks at, and what a group begins with (sync/group.c). */
+struct group_base {
+    a32 cancelled; /* 0, or the cause as a positive errno */
+};
+
 struct g_ext {
-    struct group *group;        /* of which it is a member; with the next two every call looks at it: they are on one line */
+    struct group_base *group;   /* of which it is a member; with the next two every call looks at it: they are on one line */
     a32 shield;                 /* > 0: cancellation waits; the goroutine writes */
     a32 spared;                 /* it failed the group itself */
     struct locals *locals;

@@ -11,6 +11,7 @@
  *             the last bytes makes no event of its own.
  * SIGPIPE     is blocked in the runtime's threads; a write to a closed pipe leaves one pending, which is taken away.
  */
+#include "arch/syscall.h"
 #include "io/io.h"
 
 #include <fcntl.h>
@@ -30,13 +31,23 @@ struct vec {
 /* ---- the two calls that a server lives on ---- */
 
 /* The C library's are cancellation points: two locked instructions each in a program with threads. A sanitizer wants to see them. */
+static ALWAYS_INLINE ssize_t receive(int fd, void *buf, size_t n)
+{
 #if defined(MAG_TSAN) || defined(MAG_ASAN)
-#define RECV(fd, buf, n) recv(fd, buf, n, 0)
-#define SEND(fd, buf, n) send(fd, buf, n, MSG_NOSIGNAL)
+    return io_result(recv(fd, buf, n, 0));
 #else
-#define RECV(fd, buf, n) syscall(SYS_recvfrom, fd, buf, n, 0, NULL, NULL)
-#define SEND(fd, buf, n) syscall(SYS_sendto, fd, buf, n, MSG_NOSIGNAL, NULL, 0)
+    return mag__arch_syscall6(SYS_recvfrom, fd, (long)buf, (long)n, 0, 0, 0);
 #endif
+}
+
+static ALWAYS_INLINE ssize_t send_off(int fd, const void *buf, size_t n)
+{
+#if defined(MAG_TSAN) || defined(MAG_ASAN)
+    return io_result(send(fd, buf, n, MSG_NOSIGNAL));
+#else
+    return mag__arch_syscall6(SYS_sendto, fd, (long)buf, (long)n, MSG_NOSIGNAL, 0, 0);
+#endif
+}
 
 /* ---- not to block ---- */
 
@@ -134,8 +145,7 @@ static ALWAYS_INLINE ssize_t ask_read(struct io *io, void *arg)
     if (io->guessed)
         return -EAGAIN;
     size_t room = a->v->iov_len;
-    ssize_t n =
-        io_result(desc_is(d, DESC_SOCKET) ? RECV(io->fd, a->v->iov_base, room) : read(io->fd, a->v->iov_base, room));
+    ssize_t n = desc_is(d, DESC_SOCKET) ? receive(io->fd, a->v->iov_base, room) : io_result(read(io->fd, a->v->iov_base, room));
     if (n > 0 && (size_t)n < room && desc_is(d, DESC_STREAM))
         at_32_store_rlx(&d->drained, io->seen);
     return n;
@@ -232,7 +242,7 @@ static ALWAYS_INLINE ssize_t ask_write(struct io *io, void *arg)
 {
     const struct vec *a = arg;
     if (likely(desc_is(io->d, DESC_OWN | DESC_SOCKET)))
-        return io_result(SEND(io->fd, a->v->iov_base, a->v->iov_len));
+        return send_off(io->fd, a->v->iov_base, a->v->iov_len);
     return ask_writev(io, arg);
 }
 

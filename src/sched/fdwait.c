@@ -76,7 +76,7 @@ int mag__fdwait(struct desc *d, const struct fd_want *want, int64_t deadline, co
         r = give_up(d, &q, r);
     } else {
         at_64_bump_owner(&m->p->io_waits, 1);
-        m = mag__wait_park(m, &q.w, want->dir[POLL_READ] ? WAIT_READ : WAIT_WRITE);
+        m = mag__wait_park_locked_since(m, &q.w, want->dir[POLL_READ] ? WAIT_READ : WAIT_WRITE);
         at_64_bump_owner(&m->p->io_waits, (uint64_t)-1);
         __builtin_prefetch(q.x[0], 1); /* for the next wait */
         mag__wait_disarm(&q.w);

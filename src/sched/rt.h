@@ -186,9 +186,8 @@ struct rt {
     struct arena *arena;
     int64_t schedtrace;      /* ns between two lines, 0: none */
     bool scheddetail;
-    int (*group_cause)(const struct group *g); /* 0: not cancelled */
     int (*group_spawn)(mag_group *group, struct spawn *s);
-    void (*leave_group)(struct g_ext *x); /* likewise, by the room of groups */
+    void (*leave_group)(struct g_ext *x);
     void (*trace_line)(int64_t now); /* set by the room that prints: sched may not call down */
     void *(*cxa_globals)(void); /* the C++ runtime's, if it is linked */
 

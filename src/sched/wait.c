@@ -46,12 +46,10 @@ bool mag__wait_arm(struct m *m, struct waiter *w, int64_t deadline)
 
 /* ---- cancellation ---- */
 
-bool mag__wait_is_cancelled(const struct g *g) { return mag__rt.group_cause(g->ext->group) != 0; }
-
 void mag__wait_look_cancelled(struct waiter *w)
 {
     at_fence_seq(); /* WT2 */
-    if (mag__wait_is_cancelled(w->g))
+    if (g_is_member_of_cancelled(w->g))
         waiter_decide(w, WAIT_CANCELLED); /* the after-step finds it and lets the goroutine go on */
 }
 

@@ -56,9 +56,9 @@ static inline bool g_may_cancel(const struct g *g)
     return unlikely(x != NULL) && x->group != NULL && at_32_load_rlx(&x->shield) == 0 && at_32_load_rlx(&x->spared) == 0;
 }
 
+static inline bool g_is_member_of_cancelled(const struct g *g) { return at_32_load_rlx(&g->ext->group->cancelled) != 0; }
 /* Is it? For calls that block, before anything else. */
-bool mag__wait_is_cancelled(const struct g *g);
-static inline bool g_is_cancelled(const struct g *g) { return g_may_cancel(g) && mag__wait_is_cancelled(g); }
+static inline bool g_is_cancelled(const struct g *g) { return g_may_cancel(g) && g_is_member_of_cancelled(g); }
 /* The same for whoever calls: threads outside never are. */
 static inline bool m_is_cancelled(const struct m *m) { return m != NULL && unlikely(m_curg(m)->ext != NULL) && g_is_cancelled(m_curg(m)); }
 
@@ -144,6 +144,17 @@ static ALWAYS_INLINE struct m *mag__wait_park(struct m *m, struct waiter *w, enu
 {
     if (unlikely((w->ticket & WAIT_MAY_CANCEL) != 0))
         mag__wait_look_cancelled(w);
+    return mag__park(m, why, mag__wait_commit, w);
+}
+
+/* The same where a lock was taken since waiter_init, as for whatever it waits in. */
+static ALWAYS_INLINE struct m *mag__wait_park_locked_since(struct m *m, struct waiter *w, enum g_reason why)
+{
+    if (unlikely((w->ticket & WAIT_MAY_CANCEL) != 0)) {
+        at_fence_seq_after_rmw(); /* WT2 */
+        if (unlikely(g_is_member_of_cancelled(w->g)))
+            waiter_decide(w, WAIT_CANCELLED);
+    }
     return mag__park(m, why, mag__wait_commit, w);
 }
 

@@ -21,8 +21,8 @@
 #include <string.h>
 
 struct group {
+    struct group_base base; /* first: what a member points to */
     struct spin lock;
-    a32 cancelled;          /* 0, or the cause as a positive errno */
     int failure;            /* the first, negative; lock */
     uint32_t members;       /* lock */
     struct g_ext *first;    /* lock */
@@ -43,6 +43,7 @@ struct joiner {
 };
 
 static struct group *of(mag_group *g) { return (struct group *)g; }
+static struct group *of_member(const struct g_ext *x) { return container_of(x->group, struct group, base); }
 
 /* ---- cancelling ---- */
 
@@ -76,8 +77,8 @@ static void cancel(struct group *g, int cause, bool failure, void (*wake)(struct
     mag__spin_take(&g->lock);
     if (failure && g->failure == 0)
         g->failure = -cause;
-    if (at_32_load_rlx(&g->cancelled) == 0)
-        at_32_store_rlx(&g->cancelled, (uint32_t)cause);
+    if (at_32_load_rlx(&g->base.cancelled) == 0)
+        at_32_store_rlx(&g->base.cancelled, (uint32_t)cause);
     at_fence_seq(); /* WT2 */
     struct g_ext *list = decide_members_locked(g);
     mag__spin_give(&g->lock); /* the last touch */
@@ -119,13 +120,11 @@ static void cancel_pinned(struct group *g, int cause, bool failure)
     mag__wait_unpin(pinned);
 }
 
-static int cause_of(const struct group *g) { return -(int)at_32_load_rlx(&g->cancelled); }
-
 /* ---- members ---- */
 
 static void leave_group(struct g_ext *x)
 {
-    struct group *g = x->group;
+    struct group *g = of_member(x);
     struct m *m = mag__m_self();
     struct waiter *woken = NULL, **end = &woken;
     if (m != NULL && m_in_rt(m))
@@ -156,9 +155,9 @@ static void leave_group(struct g_ext *x)
 static int join(struct group *g, struct g_ext *x)
 {
     mag__spin_take(&g->lock);
-    int r = at_32_load_rlx(&g->cancelled) != 0 ? -ECANCELED : 0;
+    int r = at_32_load_rlx(&g->base.cancelled) != 0 ? -ECANCELED : 0;
     if (r == 0) {
-        x->group = g;
+        x->group = &g->base;
         x->next = g->first;
         x->link = &g->first;
         if (g->first != NULL)
@@ -376,13 +375,13 @@ void mag_fail(int err)
         mag__panic_misuse("mag_fail called in a goroutine that is no member of a group");
     int cause = err < 0 ? -err : err;
     at_32_store_rlx(&x->spared, 1);
-    cancel_pinned(x->group, cause != 0 ? cause : ECANCELED, true);
+    cancel_pinned(of_member(x), cause != 0 ? cause : ECANCELED, true);
 }
 
 int mag_cancelled(void)
 {
     struct g_ext *x = member("mag_cancelled", false);
-    return x == NULL || at_32_load_rlx(&x->spared) != 0 ? 0 : cause_of(x->group);
+    return x == NULL || at_32_load_rlx(&x->spared) != 0 ? 0 : -(int)at_32_load_rlx(&x->group->cancelled);
 }
 
 void mag_shield_begin(void)
@@ -406,7 +405,6 @@ void mag_shield_end(void)
 
 void mag__group_init(void)
 {
-    mag__rt.group_cause = cause_of;
     mag__rt.leave_group = leave_group;
     mag__rt.group_spawn = group_spawn;
 }
