@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* client.c: measures a server: N connections, each with one message under way at any time, from one thread on epoll.
+/* client.c: measures servers: N connections to each, each with one message under way, from one thread on epoll.
  *
- * Usage: client PORT echo|http CONNECTIONS SECONDS [PID ...]
+ * Usage: client echo|http CONNECTIONS SECONDS TURNS PORT[,PID ...] ...
  *
- * echo sends 64 bytes and waits for the same 64; http asks for /hello and waits for the whole answer. Every reply is checked. A tenth
- * of the time goes by before anything counts. The processes PID are the server: what they use of the processors, user and system,
- * is divided by the messages of the same time. One line:
- *     rate=MSG/S p50=US p99=US p999=US worst=US cpu=US-PER-MESSAGE n=MESSAGES
+ * echo sends 64 bytes and waits for the same 64; http asks for /hello and waits for the whole answer. Every reply is checked.
+ * Several servers take turns, in a new order each time, TURNS of SECONDS for each; nothing is under way with the others meanwhile. A fifth
+ * of a turn goes by before anything counts. The processes PID are the server: what they use of the processors, user and system,
+ * is divided by the messages of the same time. One line for each turn of each:
+ *     server=WHICH rate=MSG/S p50=US p99=US p999=US worst=US cpu=US-PER-MESSAGE n=MESSAGES
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MESSAGE = 64, EVENTS = 1024, FINE = 64 };
+enum { MESSAGE = 64, EVENTS = 1024, FINE = 64, PIDS = 16, LOST_MS = 5000 };
 
 struct connection {
     int fd;
@@ -32,12 +33,19 @@ struct connection {
     char buf[1024];
 };
 
+struct server {
+    int port, queue, pids;
+    clockid_t cpu[PIDS];
+    struct connection *all;
+};
+
 static bool http;
 static char message[256];
 static size_t message_length;
 static uint64_t histogram[64 * FINE]; /* of ns: powers of two, each in FINE parts */
 static uint64_t messages;
-static bool counting;
+static enum { WARMING, COUNTING, ENDING } phase;
+static int under_way;
 
 static int64_t now(void)
 {
@@ -87,21 +95,14 @@ static double worst(void)
 
 /* ---- the server's processors ---- */
 
-static double cpu_of(int n, char **pids) /* seconds */
+static double cpu_of(const struct server *s) /* seconds */
 {
     double sum = 0;
-    for (int i = 0; i < n; i++) {
-        char path[64], text[1024] = "";
-        snprintf(path, sizeof path, "/proc/%s/stat", pids[i]);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0 || read(fd, text, sizeof text - 1) <= 0)
-            die(path);
-        close(fd);
-        unsigned long user = 0, system = 0;
-        char *end = strrchr(text, ')');
-        if (end == NULL || sscanf(end + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
-            die(path);
-        sum += (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+    for (int i = 0; i < s->pids; i++) {
+        struct timespec t;
+        if (clock_gettime(s->cpu[i], &t) != 0)
+            die("the server's clock");
+        sum += (double)t.tv_sec + (double)t.tv_nsec / 1e9;
     }
     return sum;
 }
@@ -144,11 +145,14 @@ static void receive(struct connection *c)
     c->buf[c->got] = 0;
     if (!is_whole(c))
         return;
-    if (counting) {
+    if (phase == COUNTING) {
         histogram[slot_of((uint64_t)(now() - c->sent_at))]++;
         messages++;
     }
-    send_message(c);
+    if (phase == ENDING)
+        under_way--;
+    else
+        send_message(c);
 }
 
 static void open_connection(struct connection *c, int port, int queue)
@@ -165,45 +169,89 @@ static void open_connection(struct connection *c, int port, int queue)
         die("epoll_ctl");
 }
 
+static struct server open_server(char *arg, int n)
+{
+    struct server s = {.queue = epoll_create1(EPOLL_CLOEXEC), .all = calloc((size_t)n, sizeof *s.all)};
+    if (s.all == NULL || s.queue < 0)
+        die("start");
+    s.port = atoi(strtok(arg, ","));
+    for (char *pid; (pid = strtok(NULL, ",")) != NULL && s.pids < PIDS; s.pids++)
+        if ((errno = clock_getcpuclockid(atoi(pid), &s.cpu[s.pids])) != 0)
+            die(pid);
+    for (int i = 0; i < n; i++)
+        open_connection(&s.all[i], s.port, s.queue);
+    return s;
+}
+
+/* ---- turns ---- */
+
+static void exchange(const struct server *s)
+{
+    struct epoll_event e[EVENTS];
+    int k = epoll_wait(s->queue, e, EVENTS, LOST_MS);
+    if (k == 0) {
+        errno = ETIMEDOUT;
+        die("no reply");
+    }
+    for (int i = 0; i < k; i++)
+        receive(e[i].data.ptr);
+}
+
+static void turn(const struct server *s, int which, int n, int64_t length)
+{
+    memset(histogram, 0, sizeof histogram);
+    messages = 0;
+    if (http)
+        message_length = (size_t)snprintf(message, sizeof message, "GET /hello HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n", s->port);
+    phase = WARMING;
+    for (under_way = 0; under_way < n; under_way++)
+        send_message(&s->all[under_way]);
+    for (int64_t begin = now(); now() - begin < length / 5;)
+        exchange(s);
+    phase = COUNTING;
+    int64_t begin = now();
+    double cpu = cpu_of(s);
+    while (now() - begin < length)
+        exchange(s);
+    cpu = cpu_of(s) - cpu;
+    double seconds = (double)(now() - begin) / 1e9;
+    phase = ENDING;
+    while (under_way > 0)
+        exchange(s);
+    if (messages == 0)
+        die("no messages");
+    printf("server=%d rate=%.0f p50=%.1f p99=%.1f p999=%.1f worst=%.1f cpu=%.3f n=%llu\n", which, (double)messages / seconds, percentile(.5),
+           percentile(.99), percentile(.999), worst(), cpu * 1e6 / (double)messages, (unsigned long long)messages);
+}
+
 int main(int argc, char **argv)
 {
-    if (argc < 5) {
-        fprintf(stderr, "usage: client PORT echo|http CONNECTIONS SECONDS [PID ...]\n");
+    if (argc < 6) {
+        fprintf(stderr, "usage: client echo|http CONNECTIONS SECONDS TURNS PORT[,PID ...] ...\n");
         return 2;
     }
-    int n = atoi(argv[3]), queue = epoll_create1(EPOLL_CLOEXEC);
-    http = strcmp(argv[2], "http") == 0;
-    if (http) {
-        message_length =
-            (size_t)snprintf(message, sizeof message, "GET /hello HTTP/1.1\r\nHost: 127.0.0.1:%s\r\n\r\n", argv[1]);
-    } else {
-        message_length = MESSAGE;
-        memset(message, 'm', MESSAGE);
-    }
-    struct connection *all = calloc((size_t)n, sizeof *all);
-    if (all == NULL || queue < 0)
+    int n = atoi(argv[2]), turns = atoi(argv[4]), k = argc - 5;
+    int64_t length = (int64_t)(atof(argv[3]) * 1e9);
+    http = strcmp(argv[1], "http") == 0;
+    message_length = MESSAGE;
+    memset(message, 'm', MESSAGE);
+    struct server *servers = calloc((size_t)k, sizeof *servers);
+    int *order = calloc((size_t)k, sizeof *order);
+    if (servers == NULL || order == NULL)
         die("start");
-    for (int i = 0; i < n; i++)
-        open_connection(&all[i], atoi(argv[1]), queue);
-    for (int i = 0; i < n; i++)
-        send_message(&all[i]);
-    int64_t length = (int64_t)(atof(argv[4]) * 1e9), begin = now() + length / 10, end = begin + length;
-    double cpu = 0;
-    for (int64_t t; (t = now()) < end;) {
-        struct epoll_event e[EVENTS];
-        if (!counting && t >= begin) {
-            counting = true;
-            begin = t;
-            cpu = cpu_of(argc - 5, argv + 5);
-        }
-        int k = epoll_wait(queue, e, EVENTS, 100);
-        for (int i = 0; i < k; i++)
-            receive(e[i].data.ptr);
+    for (int i = 0; i < k; i++) {
+        servers[i] = open_server(argv[5 + i], n);
+        order[i] = i;
     }
-    cpu = cpu_of(argc - 5, argv + 5) - cpu;
-    double seconds = (double)(now() - begin) / 1e9;
-    printf("rate=%.0f p50=%.1f p99=%.1f p999=%.1f worst=%.1f cpu=%.3f n=%llu\n", (double)messages / seconds,
-           percentile(.5), percentile(.99), percentile(.999), worst(),
-           cpu * 1e6 / (double)(messages != 0 ? messages : 1), (unsigned long long)messages);
-    return messages != 0 ? 0 : 1;
+    srandom((unsigned)now());
+    for (int t = 0; t < turns; t++) {
+        for (int i = k - 1; i > 0; i--) {
+            int j = (int)(random() % (i + 1)), at = order[i];
+            order[i] = order[j];
+            order[j] = at;
+        }
+        for (int i = 0; i < k; i++)
+            turn(&servers[order[i]], order[i], n, length);
+    }
+    return 0;
 }
