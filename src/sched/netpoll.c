@@ -10,8 +10,8 @@
  * One asks    while a P's owner asks often and can do alone what comes, the other Ps leave the events to it: two would only take them from
  *             each other, and the core from whoever waits for the answers.
  * Helpers     are called when what is in the ring is worth a wake-up: of slices that are shorter than that, only if there is a core for
- *             one more thread (cores.c), or if there is very much and the machine is not just full. In the latter case the helper is late and
- *             finds the newest, in the global queue; the oldest stay where they are next.
+ *             one more thread (cores.c), or if there is very much and the machine is not just full, or a helper gets more done there all the
+ *             same (trial.c). The helper is late then and finds the newest, in the global queue; the oldest stay where they are next.
  * Seat        one thread at a time asks. Who finds the seat taken need not: an event wakes the sitter at once, and a P's owner
  *             is on its way with what it found.
  * Counting    each P counts the waits that began on it up and those that ended on it down: the sum is the number of goroutines
@@ -31,7 +31,7 @@ enum { FEWEST = 8, FEW = 32 };
 #define MUCH_NS ((int64_t)1400 * 1000) /* the same, of slices shorter than a wake-up, where nobody knows if a core is free */
 #define BRISK_NS ((int64_t)500 * 1000)
 #define SQUEEZED_NS ((int64_t)20 * 1000 * 1000) /* no P loses its core for so long */
-#define PATIENCE_NS ((int64_t)500 * 1000 * 1000)
+#define PATIENCE_NS ((int64_t)2000 * 1000 * 1000)
 #define FRONT_NS ((int64_t)2000 * 1000) /* so long what is urgent may still be in the global queue */
 enum { WAKE_NS = 20000, LINGER_PAUSES = 128, LINGER_FIRST = 4, LINGER_LAST = 4096 };
 #define LINGER_NS ((int64_t)60 * 1000)
@@ -73,11 +73,21 @@ static uint32_t busy(void)
 }
 
 /* So many Ps would not have a core each, and the others, who wait for the answers more often than not, have the rest: one more would only take
- * it from them. Not where the others want every core there is: there it gets its share; nor where p's owner has not caught up with what
- * comes for a while. */
+ * it from them. Not where the others want every core there is: there it gets its share; nor where it has been tried and was a help. */
 static bool is_full(const struct p *p, uint32_t ps)
 {
-    return !mag__cores_have(ps) && !mag__cores_are_contested() && mag__os_now() - (int64_t)at_64_load_rlx(&p->dry_at) < PATIENCE_NS;
+    return !mag__cores_have(ps) && !mag__cores_are_contested() && at_32_load_rlx(&p->helped) == 0;
+}
+
+static void look_at_trial(struct p *p, int64_t now)
+{
+    bool behind = now - p->dry_at >= PATIENCE_NS;
+    if (likely(!trial_is_due(&p->trial, now, behind)))
+        return;
+    uint32_t slices = 0;
+    for (uint32_t i = 0; i < rt_procs(); i++)
+        slices += at_32_load_rlx(&p_at(i)->tick);
+    at_32_store_rlx(&p->helped, mag__trial_step(&p->trial, now, behind, slices));
 }
 
 /* A helper is worth its wake-up only if the last of them would wait for long. Slices that end soon, as an echo server's do, are over
@@ -220,7 +230,7 @@ void mag__netpoll_bring_in(struct p *p, const struct harvest *h)
     if (p != NULL) {
         int64_t now = mag__os_now();
         at_64_store_rlx(&p->io_at, (uint64_t)now);
-        at_64_store_rlx(&p->dry_at, (uint64_t)now); /* it was asleep */
+        p->dry_at = now; /* it was asleep */
         p->io_tick = at_32_load_rlx(&p->tick);
         deliver(p, h, now, TO_RING);
     } else if (mag__foreign_enter() == 0) {
@@ -255,12 +265,15 @@ static bool ask(struct p *p, int64_t now)
     at_64_store_rlx(&mag__rt.polled_at, (uint64_t)now);
     if (at_32_load_rlx(&mag__rt.asker) != p->index)
         at_32_store_rlx(&mag__rt.asker, p->index);
+    if (at_64_load_rlx(&p->io_at) == 0)
+        p->dry_at = now; /* it was idle */
     learn_slice(p, now);
     bool empty = n == 0 && p_is_empty(p);
     h.n = mag__backend_wait(&rt_poll()->backend, h.events, most_wanted(p), 0);
     rise();
     if (empty && h.n < FEW)
-        at_64_store_rlx(&p->dry_at, (uint64_t)now);
+        p->dry_at = now;
+    look_at_trial(p, now);
     COUNT_OWNER(&p->count, polls);
     /* Where the machine is full a helper is late. It is to find the newest, who have a long way before them here as well, instead of
      * taking the oldest from the ring. */

@@ -20,6 +20,7 @@
 #include "os/lock.h"
 #include "os/os.h"
 #include "poll/poll.h"
+#include "sched/trial.h"
 #include "time/timer.h"
 #include "trace/hook.h"
 
@@ -72,7 +73,9 @@ struct p {
     struct counters count;
     struct stack_cache stacks;
     struct timers timers;
-    a64 dry_at;               /* when it last had nothing to do and found few events; others read it */
+    int64_t dry_at;           /* when it last had nothing to do and found few events */
+    struct trial trial;
+    a32 helped;               /* help is welcome, by that; others read it */
     a64 io_at;                /* when the kernel was last asked for events, 0: the P has been idle since; others read it */
     uint32_t io_tick;         /* and tick then */
     a32 io_slice;             /* ns that a slice took lately, by that; others read it */

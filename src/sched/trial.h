@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* trial.h: does one more thread get more done? Found out by trying. See trial.c. */
+#ifndef MAG_SCHED_TRIAL_H
+#define MAG_SCHED_TRIAL_H
+
+#include "base/compiler.h"
+
+struct trial {
+    int64_t until;    /* of this window, or of what was found */
+    uint32_t begun;   /* slices until its begin */
+    uint32_t done[2]; /* slices without help, and with it */
+    uint8_t window;   /* 0: no trial; odd: without help; even: with */
+    uint8_t vain;     /* how often in a row it was no help */
+    bool on;          /* help is welcome: during a window, or as was found */
+};
+
+/* Is there anything to do? behind: the P has not caught up with what comes for a while. */
+static inline bool trial_is_due(const struct trial *t, int64_t now, bool behind)
+{
+    return behind ? now >= t->until : t->window != 0 || t->on;
+}
+/* Then: is help welcome from now on? slices: that all Ps have begun so far. */
+bool mag__trial_step(struct trial *t, int64_t now, bool behind, uint32_t slices);
+
+#endif
