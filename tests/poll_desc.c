@@ -172,7 +172,7 @@ static long had[2];
 static void *has_it_by_turns(void *arg)
 {
     long me = (long)arg;
-    for (long n = t_scale(20000); n > 0; n--) {
+    for (long n = t_scale(20000); n > 0 || had[me] == 0; n--) { /* the other may lose its core with it in its hands */
         struct poll_wait own, *w = mag__poll_queue_begin(shared, POLL_READ, &own);
         *w = (struct poll_wait){.fire = fire_lent, .dir = POLL_READ, .ticket = (uint64_t)me};
         T_EQ(mag__poll_queue_end(&poll_, shared, w, side_edges(shared, POLL_READ), false), 0);
@@ -198,8 +198,6 @@ static void a_record_goes_round(void)
     T_EQ(pthread_create(&t, NULL, has_it_by_turns, (void *)1), 0);
     has_it_by_turns((void *)0);
     pthread_join(t, NULL);
-    T_GT(had[0], 0);
-    T_GT(had[1], 0);
     end();
     close_both(fd);
 }
