@@ -27,6 +27,12 @@ static void pass(int64_t ns, bool behind, uint32_t alone, uint32_t with_help)
     }
 }
 
+static void pass_unasked(int64_t ns, uint32_t each)
+{
+    now_ += ns;
+    slices += (uint32_t)(ns / STEP_NS) * each;
+}
+
 static void begin(void)
 {
     trial = (struct trial){0};
@@ -86,6 +92,43 @@ static void who_has_caught_up_needs_none(void)
     forget();
     pass(MAG_S, false, 100, 133);
     T_EQ(helped, 0);
+    pass(MAG_S, true, 100, 133); /* and again, as long as before, when it falls behind */
+    T_GT(helped, MAG_S / 2);
+}
+
+static void a_window_that_lasted_says_nothing(void)
+{
+    begin();
+    while (trial.window != 2)
+        pass(STEP_NS, true, 100, 105);
+    now_ += 3 * MAG_S; /* others begin their slices meanwhile */
+    slices += 300000;
+    pass(MAG_S, true, 100, 105);
+    T_TRUE(!trial.on);
+    T_EQ(trial.vain, 1);
+}
+
+static void a_window_may_be_longer(void)
+{
+    begin();
+    for (int i = 0; i < 4; i++) { /* by half, if with help */
+        pass(100 * MAG_MS, true, 100, 100);
+        if (trial.on)
+            pass_unasked(50 * MAG_MS, 100);
+    }
+    pass(100 * MAG_MS, true, 100, 100);
+    T_EQ(trial.window, 0);
+    T_TRUE(!trial.on);
+}
+
+static void vain_trials_are_forgotten(void)
+{
+    begin();
+    pass(600 * MAG_S, true, 100, 100);
+    T_GE(trial.vain, 4);
+    pass(3600 * MAG_S, false, 100, 100);
+    pass(10 * MAG_S, true, 100, 100);
+    T_LT(trial.vain, 3);
 }
 
 int main(int argc, char **argv)
@@ -96,5 +139,8 @@ int main(int argc, char **argv)
     T_RUN(help_in_vain_is_tried_seldom);
     T_RUN(what_was_found_is_not_for_ever);
     T_RUN(who_has_caught_up_needs_none);
+    T_RUN(a_window_that_lasted_says_nothing);
+    T_RUN(a_window_may_be_longer);
+    T_RUN(vain_trials_are_forgotten);
     return t_done();
 }

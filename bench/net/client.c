@@ -175,8 +175,8 @@ static struct server open_server(char *arg, int n)
     if (s.all == NULL || s.queue < 0)
         die("start");
     s.port = atoi(strtok(arg, ","));
-    for (char *pid; (pid = strtok(NULL, ",")) != NULL && s.pids < PIDS; s.pids++)
-        if ((errno = clock_getcpuclockid(atoi(pid), &s.cpu[s.pids])) != 0)
+    for (char *pid; (pid = strtok(NULL, ",")) != NULL; s.pids++)
+        if ((errno = s.pids == PIDS ? E2BIG : clock_getcpuclockid(atoi(pid), &s.cpu[s.pids])) != 0)
             die(pid);
     for (int i = 0; i < n; i++)
         open_connection(&s.all[i], s.port, s.queue);

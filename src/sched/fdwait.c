@@ -7,6 +7,7 @@
  * in the queue when it lost. But a goroutine that was told and does not ask the kernel must pass that on (mag__fdwait_pass).
  */
 #include "sched/fdwait.h"
+#include "base/panic.h"
 
 struct fd_waiter {
     struct waiter w; /* first: what a goroutine's after_arg points to */
@@ -75,6 +76,7 @@ int mag__fdwait(struct desc *d, const struct fd_want *want, int64_t deadline, co
     if (unlikely(r != 0)) {
         r = give_up(d, &q, r);
     } else {
+        check(q.n != 0);
         at_64_bump_owner(&m->p->io_waits, 1);
         m = mag__wait_park_locked_since(m, &q.w, want->dir[POLL_READ] ? WAIT_READ : WAIT_WRITE);
         at_64_bump_owner(&m->p->io_waits, (uint64_t)-1);

@@ -91,5 +91,6 @@ void mag__locked_run(struct m *m, struct g *g)
     mag__lock_give(&rt->m_lock);
     /* its thread is still on the way to its bed: the goroutine takes another round */
     mag__globq_put(&rt->globq, g);
+    mag__find_moved(m->p);
     cpu_relax();
 }

@@ -72,20 +72,22 @@ static uint32_t busy(void)
     return idle < procs ? procs - idle : 0;
 }
 
+static bool is_full_of_others(uint32_t ps) { return !mag__cores_have(ps) && !mag__cores_are_contested(); }
+
 /* So many Ps would not have a core each, and the others, who wait for the answers more often than not, have the rest: one more would only take
  * it from them. Not where the others want every core there is: there it gets its share; nor where it has been tried and was a help. */
 static bool is_full(const struct p *p, uint32_t ps)
 {
-    return !mag__cores_have(ps) && !mag__cores_are_contested() && at_32_load_rlx(&p->helped) == 0;
+    return is_full_of_others(ps) && at_32_load_rlx(&p->helped) == 0;
 }
 
 static void look_at_trial(struct p *p, int64_t now)
 {
-    bool behind = now - p->dry_at >= PATIENCE_NS;
+    bool behind = now - p->dry_at >= PATIENCE_NS && is_short(p) && rt_procs() > 1 && is_full_of_others(busy() + 1);
     if (likely(!trial_is_due(&p->trial, now, behind)))
         return;
     uint32_t slices = 0;
-    for (uint32_t i = 0; i < rt_procs(); i++)
+    for (uint32_t i = 0; i < rt_made(); i++) /* who has retired keeps what it has done */
         slices += at_32_load_rlx(&p_at(i)->tick);
     at_32_store_rlx(&p->helped, mag__trial_step(&p->trial, now, behind, slices));
 }
@@ -195,8 +197,8 @@ static uint32_t let_global_first(struct p *p, int64_t now)
         have = mag__globq_share(have, rt_procs());
     uint32_t n = mag__globq_get_many(&mag__rt.globq, at, have < room ? have : room);
     mag__runq_put_many_owner(&p->runq, at, n);
-    if (n > 1)
-        mag__find_moved(p);
+    if (n != 0)
+        mag__find_moved(p); /* one is enough: p's owner may have another one in its hands */
     return n;
 }
 

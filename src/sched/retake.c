@@ -199,6 +199,8 @@ void mag__retake_pass_on(struct p *p)
     /* no thread after all: what waits here goes where the others find it, and the P to whoever comes first */
     mag__globq_put_list(&mag__rt.globq, mag__p_drain(p));
     mag__idle_put(&mag__rt.idle, p->index, false);
+    if (mag__find_any_work())
+        mag__wake_searcher(NULL);
 }
 
 /* ---- by who has something urgent ---- */
