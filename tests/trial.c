@@ -102,7 +102,7 @@ static void a_window_that_lasted_says_nothing(void)
     while (trial.window != 2)
         pass(STEP_NS, true, 100, 105);
     now_ += 3 * MAG_S; /* others begin their slices meanwhile */
-    slices += 300000;
+    slices += 900000;
     pass(MAG_S, true, 100, 105);
     T_TRUE(!trial.on);
     T_EQ(trial.vain, 1);
