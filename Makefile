@@ -38,8 +38,8 @@ bench-net: ## echo, HTTP and redis beside bare epoll, nginx, Go and redis-server
 	@tools/bench-net build/release
 
 install: ## into PREFIX (/usr/local), below DESTDIR if that is set
-	@tools/deps base
-	@test -e build/install/build.ninja || meson setup build/install -Dtests=false -Dexamples=false -Dbench=false
+	@tools/deps install
+	@tools/test --setup install
 	@meson configure build/install -Dprefix=$(PREFIX)
 	@meson install -C build/install
 
