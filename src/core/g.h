@@ -38,12 +38,12 @@ enum g_reason { WAIT_NONE, WAIT_WG, WAIT_SLEEP, WAIT_SEND, WAIT_RECEIVE, WAIT_SE
 
 struct locals;
 
-/* Made when it is first needed, freed at the goroutine's end. */
 /* What every call of a member looks at, and what a group begins with (sync/group.c). */
 struct group_base {
     a32 cancelled; /* 0, or the cause as a positive errno */
 };
 
+/* Made when it is first needed, freed at the goroutine's end. */
 struct g_ext {
     struct group_base *group;   /* of which it is a member; with the next two every call looks at it: they are on one line */
     a32 shield;                 /* > 0: cancellation waits; the goroutine writes */
